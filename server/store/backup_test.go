@@ -40,12 +40,15 @@ func TestBackupWhileWriting(t *testing.T) {
 	s := open(t)
 	check(t, s.bind(t.Context()))
 	s.stock(t, 5000, time.Hour)
-	check(t, s.do(t.Context(), func(*Tx) error { // checkpoints and rolled back transactions come in between
-		s.long = longLog{200, 200, 200}
-		return nil
-	}))
 	ctx, stop := context.WithCancel(t.Context())
 	var all sync.WaitGroup
+	all.Go(func() {
+		for ctx.Err() == nil { // checkpoints come in between
+			if _, err := s.read.ExecContext(t.Context(), "PRAGMA wal_checkpoint(PASSIVE)"); err != nil {
+				t.Error(err)
+			}
+		}
+	})
 	acked := make([][]DeliveryID, 4)
 	var mu sync.Mutex
 	for w := range acked {
@@ -97,7 +100,7 @@ func TestBackup(t *testing.T) {
 	s := open(t)
 	check(t, s.bind(t.Context()))
 	s.stock(t, 1000, time.Hour)
-	check(t, os.WriteFile(unfinishedBackup(s.cfg.Path), []byte("left over"), 0o600))
+	check(t, os.WriteFile(s.cfg.Path+"-backup", []byte("left over"), 0o600))
 	must[int64](t)(s.Secrets.Set(t.Context(), "S", secret.New("correct-horse-battery-staple")))
 	copied, data := s.save(t)
 	value := must[SecretValue](t)(copied.Secrets.At(t.Context(), "S", 1))
@@ -114,12 +117,25 @@ func TestBackup(t *testing.T) {
 	if _, err := Backup(ctx, s.Store); err == nil {
 		t.Error("a backup that was cancelled is there")
 	}
-	s.backup.Lock()
+	held, release := make(chan struct{}), make(chan struct{})
+	var both sync.WaitGroup
+	both.Go(func() {
+		_ = s.do(t.Context(), func(*Tx) error { // the first backup waits for the writer
+			close(held)
+			<-release
+			return nil
+		})
+	})
+	<-held
+	both.Go(func() { check(t, must[*os.File](t)(Backup(t.Context(), s.Store)).Close()) })
+	beside := filepath.Join(filepath.Dir(s.cfg.Path), "*-backup")
+	until(t, func() bool { return len(must[[]string](t)(filepath.Glob(beside))) > 0 })
 	if _, err := Backup(t.Context(), s.Store); !errors.Is(err, ErrBackup) {
 		t.Errorf("a second one: %v", err)
 	}
-	s.backup.Unlock()
-	if left := must[[]string](t)(filepath.Glob(filepath.Join(filepath.Dir(s.cfg.Path), "*-backup"))); len(left) > 0 {
+	close(release)
+	both.Wait()
+	if left := must[[]string](t)(filepath.Glob(beside)); len(left) > 0 {
 		t.Errorf("left: %v", left)
 	}
 	check(t, s.Close())

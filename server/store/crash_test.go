@@ -82,7 +82,7 @@ func TestKill(t *testing.T) {
 	for range 4 {
 		kill(t, dir, acknowledged)
 		s := must[*Store](t)(openIn(t.Context(), dir))
-		if problems := must[[]string](t)(s.engine.integrity(t.Context())); len(problems) > 0 {
+		if problems := must[[]string](t)(s.Integrity(t.Context())); len(problems) > 0 {
 			t.Fatal(problems)
 		}
 		kept := make(map[string][]string)

@@ -345,6 +345,9 @@ func (s *DB) Integrity(ctx context.Context) (problems []string, err error) {
 // Shrink returns free space of the database to the file system.
 func (s *DB) Shrink(ctx context.Context) error { return s.engine.shrink(ctx) }
 
+// Waiting is how many changes wait for the writer.
+func (s *DB) Waiting() int { return len(s.jobs) }
+
 // Commits is how many transactions were committed since the store was opened.
 func (s *DB) Commits() int64 { return s.commits.Load() }
 

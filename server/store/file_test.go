@@ -117,7 +117,11 @@ func TestUnfinished(t *testing.T) {
 	}
 	s := must[*Store](t)(Open(t.Context(), Config{Path: path, Key: key}))
 	must[Recorded](t)(s.Deliveries.Record(t.Context(), delivery("1", "{}")))
-	check(t, s.do(t.Context(), func(tx *Tx) error { return assertDurable(tx.ctx, s.conn) }))
+	var synchronous int
+	check(t, s.do(t.Context(), func(tx *Tx) error { return tx.Row("PRAGMA synchronous", nil, &synchronous) }))
+	if synchronous != 2 {
+		t.Errorf("synchronous is %d", synchronous)
+	}
 	var vacuum int
 	check(t, s.read.QueryRow("PRAGMA auto_vacuum").Scan(&vacuum))
 	if vacuum != 2 {

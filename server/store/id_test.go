@@ -15,9 +15,9 @@ func TestIDs(t *testing.T) {
 	s := open(t)
 	last, lastText := DeliveryID(0), ""
 	for round := range 4 {
-		check(t, s.do(t.Context(), func(*Tx) error {
+		check(t, s.do(t.Context(), func(tx *Tx) error {
 			for i := range 5000 {
-				id := DeliveryID(s.nextID())
+				id := DeliveryID(tx.NextID())
 				text := id.String()
 				if id <= last || text <= lastText {
 					return fmt.Errorf("round %d: %s (%d) after %s (%d)", round, text, id, lastText, last)

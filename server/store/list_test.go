@@ -243,8 +243,8 @@ func TestFairOrder(t *testing.T) {
 	s := open(t)
 	var order []string
 	automationOf := func(l Lease) string { return must[*Run](t)(s.Runs.Get(t.Context(), l.RunID)).Automation }
-	for _, name := range []string{"a", "a", "a", "a", "b", "c", "b"} {
-		must[Recorded](t)(s.Deliveries.Record(t.Context(), delivery(fmt.Sprint(s.lastID), "{}", name)))
+	for i, name := range []string{"a", "a", "a", "a", "b", "c", "b"} {
+		must[Recorded](t)(s.Deliveries.Record(t.Context(), delivery(fmt.Sprint(i), "{}", name)))
 	}
 	for {
 		leases := must[[]Lease](t)(s.Leases.Claim(t.Context(), Claim{Worker: "w", Most: 2, Lease: time.Minute}))

@@ -1,11 +1,9 @@
 package store
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io/fs"
-	"maps"
 	"path"
 	"strings"
 	"testing"
@@ -37,7 +35,7 @@ const (
 // beside it, and refuses one that a newer one has changed in another way (SPEC 17.6).
 func TestRollingUpgrade(t *testing.T) {
 	s := open(t)
-	known := s.known
+	known, _ := versionOf(t, s.Store)
 	newer := s.cfg
 	newer.migrations = later(t, adding)
 	if s.Shared() { // both are up at the same time
@@ -55,7 +53,7 @@ func TestRollingUpgrade(t *testing.T) {
 	must[Recorded](t)(s.Deliveries.Record(t.Context(), delivery("1", `{"n":1}`, "a")))
 	var added int
 	check(t, s.read.QueryRowContext(t.Context(), "SELECT added FROM pins").Scan(&added))
-	if v := must[int](t)(versionOf(s)); added != 7 || v != known+1 {
+	if v, _ := versionOf(t, s.Store); added != 7 || v != known+1 {
 		t.Errorf("schema %d, %d", v, added)
 	}
 	if r := must[*Report](t)(s.Check(t.Context())); len(r.Problems) > 0 || r.Schema != known+1 || r.Partial {
@@ -85,32 +83,9 @@ func TestRollingUpgrade(t *testing.T) {
 	check(t, next.Close())
 }
 
-func versionOf(s *fixture) (v int, err error) {
-	err = s.do(context.Background(), func(tx *Tx) error {
-		v, err = s.schemaVersion(tx.ctx)
-		return err
-	})
-	return v, err
-}
-
-// TestMarkedMigrations: a migration that is not additive says so in its first line.
-func TestMarkedMigrations(t *testing.T) {
-	words := map[string]bool{"DROP TABLE": true, "DROP COLUMN": true, "RENAME": true}
-	marks := make(map[int]bool)
-	for _, folder := range []string{"migrations", "migrations/postgres"} {
-		for _, m := range must[[]migration](t)(migrationsOf(migrations, folder)) {
-			if m.number <= firstLasting {
-				continue
-			}
-			for word := range maps.Keys(words) {
-				if strings.Contains(strings.ToUpper(m.text), word) && !m.breaks {
-					t.Errorf("%s/%s has %s, and does not begin with %s", folder, m.name, word, breaksMark)
-				}
-			}
-			if was, seen := marks[m.number]; seen && was != m.breaks {
-				t.Errorf("migration %d breaks programs of before on one engine alone", m.number)
-			}
-			marks[m.number] = m.breaks
-		}
-	}
+// versionOf is the schema of the database, and the newest one that this program knows.
+func versionOf(t *testing.T, s *Store) (have, known int) {
+	t.Helper()
+	r := must[*Report](t)(s.Check(t.Context()))
+	return r.Schema, r.Known
 }

@@ -10,8 +10,6 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/jackc/pgx/v5/stdlib"
-
 	"triphammer/server/secret"
 	"triphammer/server/store/storetest"
 )
@@ -78,7 +76,7 @@ func TestImportAtOnce(t *testing.T) {
 	first.reopen(t)
 	second := must[*Store](t)(Open(t.Context(), first.cfg))
 	defer func() { check(t, second.Close()) }()
-	db := stdlib.OpenDB(*first.engine.(*postgres).config)
+	db := must[*sql.DB](t)(sql.Open("pgx", first.cfg.URL))
 	defer func() { _ = db.Close() }()
 	release := hold(t, db, fmt.Sprintf("SELECT pg_advisory_xact_lock(%d)", lockWriter), "locktype = 'advisory'", 2)
 	var reading sync.WaitGroup
@@ -115,7 +113,7 @@ func TestResealAlone(t *testing.T) {
 	}
 	var own int
 	check(t, first.do(ctx, func(tx *Tx) error { return tx.Row("SELECT pg_backend_pid()", nil, &own) }))
-	db := stdlib.OpenDB(*first.engine.(*postgres).config)
+	db := must[*sql.DB](t)(sql.Open("pgx", first.cfg.URL))
 	defer func() { _ = db.Close() }()
 	_, err := db.ExecContext(ctx, "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE datname = current_database() AND pid NOT IN (pg_backend_pid(), $1)", own)
 	check(t, err)

@@ -4,6 +4,7 @@ package store
 
 import (
 	"bytes"
+	"database/sql"
 	"encoding/json"
 	"errors"
 	"io"
@@ -13,8 +14,6 @@ import (
 	"sync"
 	"testing"
 	"time"
-
-	"github.com/jackc/pgx/v5/stdlib"
 )
 
 // lossy is a way to a server on which the answer to a COMMIT can get lost.
@@ -113,7 +112,7 @@ func (l *lossy) cut() {
 // twice.
 func TestAnswerLost(t *testing.T) {
 	s := openPostgres(t)
-	direct := stdlib.OpenDB(*s.engine.(*postgres).config)
+	direct := must[*sql.DB](t)(sql.Open("pgx", s.cfg.URL))
 	defer func() { _ = direct.Close() }()
 	address := must[*url.URL](t)(url.Parse(s.cfg.URL))
 	way := newLossy(t, address.Host)

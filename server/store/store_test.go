@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"crypto/sha256"
-	"database/sql"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -81,28 +80,6 @@ func check(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)
-	}
-}
-
-// TestPowerLoss fails if anything but synchronous=FULL in WAL mode could be in
-// use: with less, a commit that was acknowledged is lost with the power.
-func TestPowerLoss(t *testing.T) {
-	storetest.SQLite(t)
-	s := open(t)
-	check(t, s.do(t.Context(), func(tx *Tx) error { return assertDurable(tx.ctx, s.conn) }))
-	for _, weaker := range []string{"NORMAL", "OFF"} {
-		path := filepath.Join(t.TempDir(), "weak.db")
-		weak := newSQLite(Options{})
-		if err := (&sqlite{weak}).openFile(t.Context(), Options{Path: path}, durable(map[string]string{"_synchronous": weaker})); err == nil || !strings.Contains(err.Error(), "FULL") {
-			t.Errorf("a store with synchronous=%s opens: %v", weaker, err)
-		}
-		check(t, weak.closeHandles())
-		db := newDatabase(filepath.Join(t.TempDir(), "x.db"), durable(map[string]string{"_synchronous": weaker}))
-		conn := must[*sql.Conn](t)(db.Conn(t.Context()))
-		if err := assertDurable(t.Context(), conn); err == nil {
-			t.Errorf("a connection with synchronous=%s was taken", weaker)
-		}
-		check(t, errors.Join(conn.Close(), db.Close()))
 	}
 }
 
@@ -228,7 +205,7 @@ func TestFullDisk(t *testing.T) {
 	must[Recorded](t)(s.Deliveries.Record(t.Context(), delivery("1", "{}", "a")))
 	limit := func(pages string) {
 		check(t, s.do(t.Context(), func(tx *Tx) error {
-			return s.conn.QueryRowContext(tx.ctx, "PRAGMA max_page_count = "+pages).Scan(new(int))
+			return tx.Row("PRAGMA max_page_count = "+pages, nil, new(int))
 		}))
 	}
 	limit("1") // SQLite takes the present size
@@ -661,4 +638,47 @@ func TestHeadersText(t *testing.T) {
 			t.Errorf("%s, want %s", got, want)
 		}
 	}
+}
+
+// together holds the writer until all the calls wait, so that they share one
+// transaction, and returns what each said.
+func together(t *testing.T, s *Store, calls ...func() error) []error {
+	t.Helper()
+	held, release := make(chan struct{}), make(chan struct{})
+	var all sync.WaitGroup
+	all.Go(func() {
+		_ = s.do(context.Background(), func(*Tx) error {
+			close(held)
+			<-release
+			return nil
+		})
+	})
+	<-held
+	results := make([]error, len(calls))
+	for i, call := range calls {
+		all.Go(func() { results[i] = call() })
+	}
+	until(t, func() bool { return s.Waiting() == len(calls) })
+	close(release)
+	all.Wait()
+	return results
+}
+
+func until(t *testing.T, ready func() bool) {
+	t.Helper()
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for deadline := time.Now().Add(10 * time.Second); !ready(); <-tick.C {
+		if time.Now().After(deadline) {
+			t.Fatal("it does not come to that")
+		}
+	}
+}
+
+// bind makes the webhook of the tests known.
+func (f *fixture) bind(ctx context.Context) error {
+	_, err := f.Applies.Record(ctx, &Apply{
+		Factory: "default", Plan: json.RawMessage("{}"), Diagnostics: json.RawMessage("[]"), Webhooks: []BoundWebhook{{"hook", "whk_1", "S", 1}},
+	}, nil, nil)
+	return err
 }
