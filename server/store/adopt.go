@@ -4,6 +4,8 @@ import (
 	"context"
 	"database/sql"
 	"time"
+
+	"triphammer/server/store/internal/engine"
 )
 
 // Adopt takes those of the attempts over whose lease is still the one that was seen.
@@ -11,9 +13,9 @@ import (
 // is fenced.
 func (s *Leases) Adopt(ctx context.Context, seen []Held, worker string, d time.Duration) ([]Lease, error) {
 	var adopted []Lease
-	err := s.do(ctx, func(tx *Tx) error {
+	err := s.Do(ctx, func(tx *engine.Tx) error {
 		adopted = nil
-		now := s.now()
+		now := s.Now()
 		for _, h := range seen {
 			err := tx.Each(`UPDATE runs SET worker = $1, lease_token = lease_token + 1, lease_until = $2, updated_at = $3
 				WHERE id = $4 AND state = 'INPROGRESS' AND state <> 'QUEUED' AND lease_token = $5 AND lease_until = $6 RETURNING lease_token`,

@@ -11,6 +11,8 @@ import (
 	"strings"
 	"time"
 
+	"triphammer/server/store/internal/engine"
+
 	"github.com/klauspost/compress/s2"
 
 	"triphammer/server/secret"
@@ -76,7 +78,7 @@ func (s *Applies) Record(ctx context.Context, a *Apply, files []File, specs map[
 		blobs[i] = blob{f.Path, sha256.Sum256(f.Data), s2.Encode(nil, f.Data), f.Executable}
 		names = append(names, fileHash{f.Path, blobs[i].hash[:], f.Executable})
 	}
-	err = s.grow(ctx, func(tx *Tx) error {
+	err = s.Grow(ctx, func(tx *engine.Tx) error {
 		if err := s.checkFence(tx, a); err != nil {
 			return err
 		}
@@ -125,7 +127,7 @@ func (s *Applies) Record(ctx context.Context, a *Apply, files []File, specs map[
 
 // bind binds a UID to the webhook permanently. It is ErrConflict if the webhook has
 // another UID, or another webhook has this one.
-func (s *Applies) bind(tx *Tx, factory string, w BoundWebhook) error {
+func (s *Applies) bind(tx *engine.Tx, factory string, w BoundWebhook) error {
 	err := tx.Exec("INSERT INTO webhook_uids (factory, name, uid) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING", factory, w.Name, w.UID)
 	if err != nil {
 		return err
@@ -142,7 +144,7 @@ func (s *Applies) bind(tx *Tx, factory string, w BoundWebhook) error {
 // that returns has its URL back (SPEC 4.6).
 func (s *Applies) WebhookUIDs(ctx context.Context, factory string, names []string) (map[string]string, error) {
 	uids := make(map[string]string, len(names))
-	bound, err := list(ctx, s.DB, func(rows *sql.Rows) ([2]string, error) {
+	bound, err := engine.List(ctx, s.DB, func(rows *sql.Rows) ([2]string, error) {
 		var b [2]string
 		err := rows.Scan(&b[0], &b[1])
 		return b, err
@@ -195,12 +197,12 @@ func (s *Applies) List(ctx context.Context, q ApplyQuery) ([]*Apply, error) {
 		w.add("finished_at < ?", micros(q.Until))
 	}
 	before(&w, "id", q.Before)
-	return list(ctx, s.DB, scanApply, "SELECT "+applyColumns+" FROM applies"+w.sql()+" ORDER BY id DESC"+w.limit(q.Limit), w.args...)
+	return engine.List(ctx, s.DB, scanApply, "SELECT "+applyColumns+" FROM applies"+w.sql()+" ORDER BY id DESC"+w.limit(q.Limit), w.args...)
 }
 
 // Get reads one apply with its webhooks' bindings.
 func (s *Applies) Get(ctx context.Context, id ApplyID) (*Apply, error) {
-	a, err := first(list(ctx, s.DB, scanApply, "SELECT "+applyColumns+" FROM applies WHERE id = $1", id))
+	a, err := engine.First(engine.List(ctx, s.DB, scanApply, "SELECT "+applyColumns+" FROM applies WHERE id = $1", id))
 	if err != nil {
 		return nil, fmt.Errorf("apply %s: %w", id, err)
 	}
@@ -210,7 +212,7 @@ func (s *Applies) Get(ctx context.Context, id ApplyID) (*Apply, error) {
 
 // Factories are the names of those that were ever applied, sorted.
 func (s *Applies) Factories(ctx context.Context) ([]string, error) {
-	return list(ctx, s.DB, scanText, "SELECT DISTINCT factory FROM applies ORDER BY factory")
+	return engine.List(ctx, s.DB, engine.ScanText, "SELECT DISTINCT factory FROM applies ORDER BY factory")
 }
 
 // Last is the newest apply of a factory, with that outcome if one is given.
@@ -218,7 +220,7 @@ func (s *Applies) Last(ctx context.Context, factory, outcome string) (*Apply, er
 	w := where{}
 	w.text("factory", factory)
 	w.text("outcome", outcome)
-	a, err := first(list(ctx, s.DB, scanApply, "SELECT "+applyColumns+" FROM applies"+w.sql()+" ORDER BY id DESC LIMIT 1", w.args...))
+	a, err := engine.First(engine.List(ctx, s.DB, scanApply, "SELECT "+applyColumns+" FROM applies"+w.sql()+" ORDER BY id DESC LIMIT 1", w.args...))
 	if err != nil {
 		return nil, err
 	}
@@ -227,7 +229,7 @@ func (s *Applies) Last(ctx context.Context, factory, outcome string) (*Apply, er
 }
 
 func (s *Applies) bindings(ctx context.Context, id ApplyID) ([]BoundWebhook, error) {
-	return list(ctx, s.DB, func(rows *sql.Rows) (BoundWebhook, error) {
+	return engine.List(ctx, s.DB, func(rows *sql.Rows) (BoundWebhook, error) {
 		var b BoundWebhook
 		err := rows.Scan(&b.Name, &b.UID, &b.SecretName, &b.Generation)
 		return b, err
@@ -267,7 +269,7 @@ func (s *Applies) Files(ctx context.Context, id ApplyID) ([]File, error) {
 		return nil, err
 	}
 	var names []fileHash
-	files, err := list(ctx, s.DB, func(rows *sql.Rows) (File, error) {
+	files, err := engine.List(ctx, s.DB, func(rows *sql.Rows) (File, error) {
 		var f File
 		var hash, packed []byte
 		if err := rows.Scan(&f.Path, &hash, &f.Executable, &packed); err != nil {
@@ -284,7 +286,7 @@ func (s *Applies) Files(ctx context.Context, id ApplyID) ([]File, error) {
 	if err != nil {
 		return nil, err
 	}
-	digest, err := first(list(ctx, s.DB, func(rows *sql.Rows) (digest sql.NullInt64, err error) {
+	digest, err := engine.First(engine.List(ctx, s.DB, func(rows *sql.Rows) (digest sql.NullInt64, err error) {
 		err = rows.Scan(&digest)
 		return digest, err
 	}, "SELECT digest FROM applies WHERE id = $1", id))
@@ -300,7 +302,7 @@ func (s *Applies) Files(ctx context.Context, id ApplyID) ([]File, error) {
 // File reads a file of an applied snapshot by its SHA-256. The error wraps ErrDamaged
 // if it is not what was applied.
 func (s *Applies) File(ctx context.Context, hash []byte) ([]byte, error) {
-	packed, err := first(list(ctx, s.DB, func(rows *sql.Rows) (packed []byte, err error) {
+	packed, err := engine.First(engine.List(ctx, s.DB, func(rows *sql.Rows) (packed []byte, err error) {
 		err = rows.Scan(&packed)
 		return packed, err
 	}, "SELECT data FROM blobs WHERE hash = $1", hash))
@@ -324,7 +326,7 @@ func (s *Applies) Commit(ctx context.Context, factory, prefix string) (*Apply, e
 	w.text("factory", factory)
 	w.add("outcome = ?", "applied")
 	w.add("commit_hash LIKE ?", prefix+"%")
-	all, err := list(ctx, s.DB, scanText, "SELECT DISTINCT commit_hash FROM applies"+w.sql()+" LIMIT 2", w.args...)
+	all, err := engine.List(ctx, s.DB, engine.ScanText, "SELECT DISTINCT commit_hash FROM applies"+w.sql()+" LIMIT 2", w.args...)
 	if err != nil {
 		return nil, err
 	}
@@ -334,7 +336,7 @@ func (s *Applies) Commit(ctx context.Context, factory, prefix string) (*Apply, e
 	case 2:
 		return nil, fmt.Errorf("several commits that were applied begin with %s: %w", prefix, ErrConflict)
 	}
-	return first(list(ctx, s.DB, scanApply, "SELECT "+applyColumns+" FROM applies"+w.sql()+" ORDER BY id DESC LIMIT 1", w.args...))
+	return engine.First(engine.List(ctx, s.DB, scanApply, "SELECT "+applyColumns+" FROM applies"+w.sql()+" ORDER BY id DESC LIMIT 1", w.args...))
 }
 
 // First is when the first apply of a commit began, of any outcome, or without a
@@ -343,7 +345,7 @@ func (s *Applies) First(ctx context.Context, factory, commit string) (time.Time,
 	w := where{}
 	w.add("factory = ?", factory)
 	w.text("commit_hash", commit)
-	return first(list(ctx, s.DB, func(rows *sql.Rows) (time.Time, error) {
+	return engine.First(engine.List(ctx, s.DB, func(rows *sql.Rows) (time.Time, error) {
 		var at int64
 		err := rows.Scan(&at)
 		return timeOf(at), err
@@ -365,7 +367,7 @@ type Pins struct{ *db }
 
 // Set pins a factory to a commit, in place of what it was pinned to.
 func (s *Pins) Set(ctx context.Context, factory string, p Pin) error {
-	return s.do(ctx, func(tx *Tx) error {
+	return s.Do(ctx, func(tx *engine.Tx) error {
 		return tx.Exec(`INSERT INTO pins (factory, commit_hash, reason, pinned_by, pinned_at, until) VALUES ($1, $2, $3, $4, $5, $6)
 			ON CONFLICT (factory) DO UPDATE SET commit_hash = excluded.commit_hash, reason = excluded.reason, pinned_by = excluded.pinned_by,
 			pinned_at = excluded.pinned_at, until = excluded.until`, factory, p.Commit, p.Reason, p.By, micros(p.At), micros(p.Until))
@@ -374,17 +376,17 @@ func (s *Pins) Set(ctx context.Context, factory string, p Pin) error {
 
 // Delete makes a factory follow its branch again.
 func (s *Pins) Delete(ctx context.Context, factory string) error {
-	return s.do(ctx, func(tx *Tx) error { return tx.Exec("DELETE FROM pins WHERE factory = $1", factory) })
+	return s.Do(ctx, func(tx *engine.Tx) error { return tx.Exec("DELETE FROM pins WHERE factory = $1", factory) })
 }
 
 // End removes the pin of a factory if it has expired, and records that in the audit
 // log.
 func (s *Pins) End(ctx context.Context, factory string) error {
-	return s.do(ctx, func(tx *Tx) error {
+	return s.Do(ctx, func(tx *engine.Tx) error {
 		var commit, reason string
 		var until int64
 		err := tx.Row("DELETE FROM pins WHERE factory = $1 AND until > 0 AND until <= $2 RETURNING commit_hash, reason, until",
-			[]any{factory, micros(s.now())}, &commit, &reason, &until)
+			[]any{factory, micros(s.Now())}, &commit, &reason, &until)
 		if errors.Is(err, ErrNotFound) {
 			return nil
 		}
@@ -400,14 +402,14 @@ func (s *Pins) End(ctx context.Context, factory string) error {
 
 // Of is what a factory is pinned to now; ErrNotFound if it is not.
 func (s *Pins) Of(ctx context.Context, factory string) (Pin, error) {
-	p, err := first(list(ctx, s.DB, func(rows *sql.Rows) (Pin, error) {
+	p, err := engine.First(engine.List(ctx, s.DB, func(rows *sql.Rows) (Pin, error) {
 		var p Pin
 		var at, until int64
 		err := rows.Scan(&p.Commit, &p.Reason, &p.By, &at, &until)
 		p.At, p.Until = timeOf(at), timeOf(until)
 		return p, err
 	}, "SELECT commit_hash, reason, pinned_by, pinned_at, until FROM pins WHERE factory = $1", factory))
-	if err == nil && !p.Until.IsZero() && !s.now().Before(p.Until) {
+	if err == nil && !p.Until.IsZero() && !s.Now().Before(p.Until) {
 		err = ErrNotFound
 	}
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 func TestPins(t *testing.T) {
 	s, ctx := open(t), t.Context()
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
-	s.now = func() time.Time { return now }
+	s.Now = func() time.Time { return now }
 	missing := func() {
 		t.Helper()
 		if p, err := s.Pins.Of(ctx, "default"); !errors.Is(err, ErrNotFound) {

@@ -14,6 +14,8 @@ import (
 	"strings"
 	"time"
 
+	"triphammer/server/store/internal/engine"
+
 	"triphammer/server/secret"
 )
 
@@ -97,8 +99,8 @@ func (s *Artifacts) KeepFile(ctx context.Context, l Lease, a Artifact, write fun
 }
 
 func (s *Artifacts) add(ctx context.Context, l Lease, a Artifact) (Artifact, error) {
-	err := s.grow(ctx, func(tx *Tx) error {
-		at := s.now()
+	err := s.Grow(ctx, func(tx *engine.Tx) error {
+		at := s.Now()
 		if err := s.store.Leases.fenced(tx, l, "UPDATE runs SET updated_at = $1", s.stamp(tx)); err != nil {
 			return err
 		}
@@ -127,7 +129,7 @@ func scanArtifact(rows *sql.Rows) (*Artifact, error) {
 
 // Get finds an artifact.
 func (s *Artifacts) Get(ctx context.Context, id ArtifactID) (*Artifact, error) {
-	return first(list(ctx, s.DB, scanArtifact, artifactColumns+" WHERE id = $1", id))
+	return engine.First(engine.List(ctx, s.DB, scanArtifact, artifactColumns+" WHERE id = $1", id))
 }
 
 // Of are the artifacts of runs, in the order in which they came.
@@ -138,7 +140,7 @@ func (s *Artifacts) Of(ctx context.Context, runs ...RunID) (map[RunID][]*Artifac
 	}
 	w := where{}
 	w.add(in(&w, "run_id", runs))
-	found, err := list(ctx, s.DB, scanArtifact, artifactColumns+w.sql()+" ORDER BY run_id, id", w.args...)
+	found, err := engine.List(ctx, s.DB, scanArtifact, artifactColumns+w.sql()+" ORDER BY run_id, id", w.args...)
 	for _, a := range found {
 		all[a.RunID] = append(all[a.RunID], a)
 	}
@@ -148,7 +150,7 @@ func (s *Artifacts) Of(ctx context.Context, runs ...RunID) (map[RunID][]*Artifac
 // RunByReference finds the run of a factory, or of any if it is empty, that first left a
 // link with an address.
 func (s *Artifacts) RunByReference(ctx context.Context, url, factory string) (*Run, error) {
-	return first(list(ctx, s.DB, scanRun, selectRun+` WHERE r.id = (SELECT min(a.run_id) FROM artifacts a JOIN runs o ON o.id = a.run_id
+	return engine.First(engine.List(ctx, s.DB, scanRun, selectRun+` WHERE r.id = (SELECT min(a.run_id) FROM artifacts a JOIN runs o ON o.id = a.run_id
 		JOIN run_groups g ON g.id = o.group_id WHERE a.url = $1 AND a.url <> '' AND ($2 = '' OR g.factory = $2))`, url, factory))
 }
 
@@ -234,9 +236,9 @@ func (s *Artifacts) EachFile(yield func(name string, f *os.File) error) error {
 // ArtifactSums are the digests of the files of artifacts that a copy of a store names, by the names
 // of Artifacts.EachFile.
 func ArtifactSums(ctx context.Context, path string) (map[string][sha256.Size]byte, error) {
-	s := readFile(path)
-	defer s.closeRead()
-	all, err := list(ctx, s, scanArtifact, artifactColumns+" WHERE file <> '' AND file <> $1", inDatabase)
+	s := engine.ReadFile(path)
+	defer s.CloseRead()
+	all, err := engine.List(ctx, s, scanArtifact, artifactColumns+" WHERE file <> '' AND file <> $1", inDatabase)
 	sums := make(map[string][sha256.Size]byte)
 	for _, a := range all {
 		sums[a.RunID.String()+"/"+a.file] = a.Sum
@@ -268,7 +270,7 @@ const orphanAge = 3 * time.Hour
 
 func (s *Artifacts) checkOrphans(ctx context.Context, r *Report) error {
 	return s.orphans(ctx, func(file string, age time.Duration) error {
-		if age > orphanAge && len(r.Problems) < maxProblems {
+		if age > orphanAge && len(r.Problems) < engine.MaxProblems {
 			r.Problems = append(r.Problems, fmt.Sprintf("no artifact has the file %s: a server removes it, unless its log says why it cannot", file))
 		}
 		return nil

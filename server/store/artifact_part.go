@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+
+	"triphammer/server/store/internal/engine"
 )
 
 // In a store that several servers share, the content of artifacts is in the database, so that
@@ -64,7 +66,7 @@ func (p *partWriter) flush() error {
 	if len(p.part) == 0 {
 		return nil
 	}
-	err := p.db.grow(p.ctx, func(tx *Tx) error {
+	err := p.db.Grow(p.ctx, func(tx *engine.Tx) error {
 		if p.id == 0 {
 			p.id = ArtifactID(tx.NextID())
 		}
@@ -82,7 +84,7 @@ func (p *partWriter) flush() error {
 func (s *Artifacts) deleteParts(ctx context.Context, id ArtifactID) error {
 	for {
 		n := int64(0)
-		err := s.do(ctx, func(tx *Tx) (err error) {
+		err := s.Do(ctx, func(tx *engine.Tx) (err error) {
 			n, err = tx.ExecCount("DELETE FROM artifact_parts WHERE artifact_id = $1 AND at = (SELECT max(at) FROM artifact_parts WHERE artifact_id = $2)", id, id)
 			return err
 		})
@@ -94,11 +96,11 @@ func (s *Artifacts) deleteParts(ctx context.Context, id ArtifactID) error {
 
 // strayParts are the artifacts that have content but no row.
 func (s *Artifacts) strayParts(ctx context.Context) ([]ArtifactID, error) {
-	all, err := list(ctx, s.DB, func(rows *sql.Rows) (id ArtifactID, err error) {
+	all, err := engine.List(ctx, s.DB, func(rows *sql.Rows) (id ArtifactID, err error) {
 		err = rows.Scan(&id)
 		return id, err
 	}, "SELECT artifact_id FROM artifact_parts p WHERE at = 0 AND NOT EXISTS (SELECT 1 FROM artifacts a WHERE a.id = p.artifact_id)")
-	fresh := idAt(s.now().Add(-maxWriting)) // they may be being written
+	fresh := engine.IdAt(s.Now().Add(-maxWriting)) // they may be being written
 	var stray []ArtifactID
 	for _, id := range all {
 		if int64(id) < fresh {
@@ -122,7 +124,7 @@ func (s *Artifacts) sweepParts(ctx context.Context) (removed int, err error) {
 
 // openParts opens the content of an artifact in the database.
 func (s *Artifacts) openParts(ctx context.Context, a *Artifact) (io.ReadCloser, error) {
-	size, err := first(list(ctx, s.DB, func(rows *sql.Rows) (n int64, err error) {
+	size, err := engine.First(engine.List(ctx, s.DB, func(rows *sql.Rows) (n int64, err error) {
 		err = rows.Scan(&n)
 		return n, err
 	}, "SELECT coalesce(sum(length(data)), 0) FROM artifact_parts WHERE artifact_id = $1", a.ID))
@@ -146,7 +148,7 @@ type partReader struct {
 
 func (p *partReader) Read(into []byte) (int, error) {
 	if len(p.part) == 0 && p.at < p.size {
-		part, err := first(list(p.ctx, p.db.DB, func(rows *sql.Rows) (data []byte, err error) {
+		part, err := engine.First(engine.List(p.ctx, p.db.DB, func(rows *sql.Rows) (data []byte, err error) {
 			err = rows.Scan(&data)
 			return data, err
 		}, "SELECT data FROM artifact_parts WHERE artifact_id = $1 AND at = $2", p.id, p.at))

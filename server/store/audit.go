@@ -4,6 +4,8 @@ import (
 	"context"
 	"database/sql"
 	"time"
+
+	"triphammer/server/store/internal/engine"
 )
 
 // AuditEntry is one change of state: who did what to what, when, from where
@@ -24,13 +26,13 @@ type Audit struct{ *db }
 
 // Add appends an entry.
 func (s *Audit) Add(ctx context.Context, e AuditEntry) error {
-	return s.do(ctx, func(tx *Tx) error { return s.add(tx, e) })
+	return s.Do(ctx, func(tx *engine.Tx) error { return s.add(tx, e) })
 }
 
 // add is Audit within a transaction.
-func (s *Audit) add(tx *Tx, e AuditEntry) error {
+func (s *Audit) add(tx *engine.Tx, e AuditEntry) error {
 	return tx.Exec("INSERT INTO audit (id, at, actor, action, object, factory, details, origin) VALUES ($1, $2, $3, $4, $5, $6, $7, $8)",
-		tx.NextID(), micros(s.now()), e.Actor, e.Action, e.Object, e.Factory, e.Details, e.Origin)
+		tx.NextID(), micros(s.Now()), e.Actor, e.Action, e.Object, e.Factory, e.Details, e.Origin)
 }
 
 // AuditQuery selects entries of the audit log; zero fields select all.
@@ -56,7 +58,7 @@ func (s *Audit) List(ctx context.Context, q AuditQuery) ([]AuditEntry, error) {
 	if !q.Until.IsZero() {
 		w.add("at < ?", micros(q.Until))
 	}
-	return list(ctx, s.DB, func(rows *sql.Rows) (AuditEntry, error) {
+	return engine.List(ctx, s.DB, func(rows *sql.Rows) (AuditEntry, error) {
 		var e AuditEntry
 		var at int64
 		err := rows.Scan(&e.ID, &at, &e.Actor, &e.Action, &e.Object, &e.Factory, &e.Details, &e.Origin)

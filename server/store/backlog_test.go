@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"testing"
 	"time"
+
+	"triphammer/server/store/internal/engine"
 )
 
 // TestBacklog: beyond the limit nothing is enqueued, and nothing is half-kept;
@@ -43,7 +45,7 @@ func TestBacklog(t *testing.T) {
 	}
 	must[*Run](t)(s.Runs.Stop(ctx, ids[2], StopCancel, ""))
 	failure := errors.New("no")
-	err := s.do(ctx, func(*Tx) error { return failure })
+	err := s.Do(ctx, func(*engine.Tx) error { return failure })
 	if !errors.Is(err, failure) {
 		t.Error(err)
 	}

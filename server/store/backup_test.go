@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"triphammer/server/store/internal/engine"
+
 	"triphammer/server/secret"
 	"triphammer/server/store/storetest"
 )
@@ -44,7 +46,7 @@ func TestBackupWhileWriting(t *testing.T) {
 	var all sync.WaitGroup
 	all.Go(func() {
 		for ctx.Err() == nil { // checkpoints come in between
-			if _, err := s.read.ExecContext(t.Context(), "PRAGMA wal_checkpoint(PASSIVE)"); err != nil {
+			if _, err := s.Read.ExecContext(t.Context(), "PRAGMA wal_checkpoint(PASSIVE)"); err != nil {
 				t.Error(err)
 			}
 		}
@@ -62,7 +64,7 @@ func TestBackupWhileWriting(t *testing.T) {
 				acked[w] = append(acked[w], r.ID)
 				mu.Unlock()
 				if i%10 == 0 {
-					_ = s.do(t.Context(), func(tx *Tx) error {
+					_ = s.Do(t.Context(), func(tx *engine.Tx) error {
 						return errors.Join(tx.SetMeta("half", fmt.Sprint(i)), errors.New("no"))
 					})
 				}
@@ -83,8 +85,8 @@ func TestBackupWhileWriting(t *testing.T) {
 			}
 		}
 		var runs, deliveries int
-		check(t, copied.read.QueryRowContext(t.Context(), "SELECT count(*) FROM runs").Scan(&runs))
-		check(t, copied.read.QueryRowContext(t.Context(), "SELECT count(*) FROM deliveries WHERE substr(identity_value, -1) IN ('0', '2', '4', '6', '8')").Scan(&deliveries))
+		check(t, copied.Read.QueryRowContext(t.Context(), "SELECT count(*) FROM runs").Scan(&runs))
+		check(t, copied.Read.QueryRowContext(t.Context(), "SELECT count(*) FROM deliveries WHERE substr(identity_value, -1) IN ('0', '2', '4', '6', '8')").Scan(&deliveries))
 		if deliveries < 2500+len(before)/2-4 || runs != deliveries {
 			t.Errorf("%d runs of %d deliveries, %d acknowledged before", runs, deliveries, len(before))
 		}
@@ -120,7 +122,7 @@ func TestBackup(t *testing.T) {
 	held, release := make(chan struct{}), make(chan struct{})
 	var both sync.WaitGroup
 	both.Go(func() {
-		_ = s.do(t.Context(), func(*Tx) error { // the first backup waits for the writer
+		_ = s.Do(t.Context(), func(*engine.Tx) error { // the first backup waits for the writer
 			close(held)
 			<-release
 			return nil
@@ -157,7 +159,7 @@ func TestCheckFindsDamage(t *testing.T) {
 	for name, damage := range map[string]func(data []byte) []byte{
 		"cut off": func(data []byte) []byte { return data[:len(data)/2] },
 		"a page of 0s": func(data []byte) []byte {
-			return append(append(bytes.Clone(data[:20*pageSize]), make([]byte, pageSize)...), data[21*pageSize:]...)
+			return append(append(bytes.Clone(data[:20*engine.PageSize]), make([]byte, engine.PageSize)...), data[21*engine.PageSize:]...)
 		},
 		"empty":    func([]byte) []byte { return nil },
 		"nonsense": func(data []byte) []byte { return bytes.Repeat([]byte("x"), len(data)) },
@@ -168,7 +170,7 @@ func TestCheckFindsDamage(t *testing.T) {
 			t.Errorf("%s: nothing is found", name)
 		}
 	}
-	check(t, s.do(t.Context(), func(tx *Tx) error {
+	check(t, s.Do(t.Context(), func(tx *engine.Tx) error {
 		return tx.Exec("UPDATE deliveries SET payload = zeroblob(length(payload)) WHERE id = (SELECT min(id) FROM deliveries)")
 	}))
 	if r := must[*Report](t)(s.Check(t.Context())); len(r.Problems) != 1 {

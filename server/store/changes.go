@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"triphammer/server/store/internal/engine"
 )
 
 // Mark is how far somebody has read what happens in the store. As text it lasts a restart.
@@ -20,7 +22,7 @@ type Mark struct {
 
 // MarkAt is the mark of a time: before everything that is newer.
 func MarkAt(t time.Time) Mark {
-	id := idAt(t)
+	id := engine.IdAt(t)
 	return Mark{DeliveryID(id), RunID(id), micros(t), ApplyID(id), AuditID(id)}
 }
 
@@ -57,10 +59,10 @@ func (s *Store) Mark(ctx context.Context) (m Mark, err error) {
 	for _, field := range m.fields() {
 		into = append(into, field)
 	}
-	err = s.read.QueryRowContext(ctx, `SELECT (SELECT coalesce(max(id), 0) FROM deliveries), (SELECT coalesce(max(id), 0) FROM runs),
+	err = s.Read.QueryRowContext(ctx, `SELECT (SELECT coalesce(max(id), 0) FROM deliveries), (SELECT coalesce(max(id), 0) FROM runs),
 		(SELECT coalesce(max(updated_at), 0) FROM runs WHERE state <> 'QUEUED'), (SELECT coalesce(max(id), 0) FROM applies),
 		(SELECT coalesce(max(id), 0) FROM audit)`).Scan(into...)
-	return m, damaged(err)
+	return m, engine.Damaged(err)
 }
 
 // Changes are what came between two marks. Of each kind, only so many are counted: see MostChanges.
@@ -100,7 +102,7 @@ const stoppedAt = `CASE outcome
 func (s *Store) Changes(ctx context.Context, from, to Mark) (c Changes, err error) {
 	most := strconv.Itoa(MostChanges)
 	if to.Delivery > from.Delivery {
-		c.Deliveries, err = list(ctx, s.DB, func(rows *sql.Rows) (d DeliveryCount, err error) {
+		c.Deliveries, err = engine.List(ctx, s.DB, func(rows *sql.Rows) (d DeliveryCount, err error) {
 			return d, rows.Scan(&d.Factory, &d.Webhook, &d.WebhookUID, &d.Outcome, &d.Stopped, &d.Count)
 		}, `SELECT factory, webhook, webhook_uid, outcome, stopped, count(*) FROM (SELECT factory, webhook, webhook_uid, outcome, `+stoppedAt+` AS stopped
 			FROM deliveries WHERE id > $1 AND id <= $2 ORDER BY id DESC LIMIT `+most+`) AS newest GROUP BY factory, webhook, webhook_uid, outcome, stopped`, from.Delivery, to.Delivery)
@@ -126,7 +128,7 @@ func (s *Store) Changes(ctx context.Context, from, to Mark) (c Changes, err erro
 
 func (s *Store) byFactory(ctx context.Context, query string, args ...any) (map[string]int64, error) {
 	counts := make(map[string]int64)
-	_, err := list(ctx, s.DB, func(rows *sql.Rows) (none struct{}, err error) {
+	_, err := engine.List(ctx, s.DB, func(rows *sql.Rows) (none struct{}, err error) {
 		var factory string
 		var n int64
 		err = rows.Scan(&factory, &n)

@@ -8,6 +8,8 @@ import (
 	"os"
 	"time"
 
+	"triphammer/server/store/internal/engine"
+
 	"github.com/mattn/go-sqlite3"
 )
 
@@ -30,20 +32,20 @@ var counted = []string{"deliveries", "runs", "applies", "secrets", "webhook_uids
 // per GB, beside what is written meanwhile.
 func (s *Store) Check(ctx context.Context) (*Report, error) {
 	r := &Report{Rows: make(map[string]int64)}
-	all, err := migrationsOf(migrations, "migrations")
+	all, err := engine.MigrationsOf(migrations, "migrations")
 	if err != nil {
 		return nil, err
 	}
-	r.Known = newest(all)
+	r.Known = engine.Newest(all)
 	if err := s.describe(ctx, r); err != nil {
 		return nil, err
 	}
 	var needed string
-	err = s.read.QueryRowContext(ctx, "SELECT value FROM meta WHERE name = $1", metaNeeds).Scan(&needed)
+	err = s.Read.QueryRowContext(ctx, "SELECT value FROM meta WHERE name = $1", engine.MetaNeeds).Scan(&needed)
 	if err != nil && !errors.Is(err, sql.ErrNoRows) {
-		return nil, damaged(err)
+		return nil, engine.Damaged(err)
 	}
-	if err := mayOpen(r.Schema, needed, r.Known); err != nil {
+	if err := engine.MayOpen(r.Schema, needed, r.Known); err != nil {
 		return nil, err
 	}
 	found, err := s.Integrity(ctx)
@@ -61,30 +63,30 @@ func (s *Store) Check(ctx context.Context) (*Report, error) {
 }
 
 func (s *Store) describe(ctx context.Context, r *Report) error {
-	err := s.read.QueryRowContext(ctx, "SELECT value FROM meta WHERE name = 'schema'").Scan(&r.Schema)
+	err := s.Read.QueryRowContext(ctx, "SELECT value FROM meta WHERE name = 'schema'").Scan(&r.Schema)
 	if err != nil {
-		return damaged(err)
+		return engine.Damaged(err)
 	}
-	err = s.read.QueryRowContext(ctx, "SELECT value FROM meta WHERE name = 'sealing key'").Scan(&r.KeyID)
+	err = s.Read.QueryRowContext(ctx, "SELECT value FROM meta WHERE name = 'sealing key'").Scan(&r.KeyID)
 	if err != nil && !errors.Is(err, sql.ErrNoRows) {
-		return damaged(err)
+		return engine.Damaged(err)
 	}
 	for _, table := range counted {
 		var n int64
-		err := s.read.QueryRowContext(ctx, "SELECT count(*) FROM "+table).Scan(&n)
+		err := s.Read.QueryRowContext(ctx, "SELECT count(*) FROM "+table).Scan(&n)
 		var failure sqlite3.Error
 		switch {
 		case errors.As(err, &failure) && failure.Code == sqlite3.ErrError: // an older schema has no such table
 		case err != nil:
-			return damaged(err)
+			return engine.Damaged(err)
 		default:
 			r.Rows[table] = n
 		}
 	}
 	var newest int64
-	err = s.read.QueryRowContext(ctx, "SELECT received_at FROM deliveries ORDER BY id DESC LIMIT 1").Scan(&newest)
+	err = s.Read.QueryRowContext(ctx, "SELECT received_at FROM deliveries ORDER BY id DESC LIMIT 1").Scan(&newest)
 	if err != nil && !errors.Is(err, sql.ErrNoRows) {
-		return damaged(err)
+		return engine.Damaged(err)
 	}
 	r.Newest = timeOf(newest)
 	return nil
@@ -119,12 +121,12 @@ func (s *Store) checkContents(ctx context.Context, r *Report) error {
 		}},
 	} {
 		for after := int64(0); ; {
-			ids, err := list(ctx, s.DB, func(rows *sql.Rows) (id int64, err error) {
+			ids, err := engine.List(ctx, s.DB, func(rows *sql.Rows) (id int64, err error) {
 				err = rows.Scan(&id)
 				return id, err
 			}, kind.ids, after, page)
 			if err != nil {
-				return damaged(err)
+				return engine.Damaged(err)
 			}
 			for _, id := range ids {
 				after = id
@@ -133,7 +135,7 @@ func (s *Store) checkContents(ctx context.Context, r *Report) error {
 					if ctx.Err() != nil {
 						return ctx.Err()
 					}
-					if r.Problems = append(r.Problems, err.Error()); len(r.Problems) >= maxProblems {
+					if r.Problems = append(r.Problems, err.Error()); len(r.Problems) >= engine.MaxProblems {
 						return nil
 					}
 				}
@@ -149,15 +151,15 @@ func (s *Store) checkContents(ctx context.Context, r *Report) error {
 func (s *Store) checkSpecs(ctx context.Context, r *Report) error {
 	const page = 500
 	for after := []byte{}; ; {
-		hashes, err := list(ctx, s.DB, func(rows *sql.Rows) (hash []byte, err error) {
+		hashes, err := engine.List(ctx, s.DB, func(rows *sql.Rows) (hash []byte, err error) {
 			err = rows.Scan(&hash)
 			return hash, err
 		}, "SELECT hash FROM specs WHERE hash > $1 ORDER BY hash LIMIT $2", after, page)
 		if err != nil {
-			return damaged(err)
+			return engine.Damaged(err)
 		}
 		for _, after = range hashes {
-			if len(after) != 32 || len(r.Problems) >= maxProblems {
+			if len(after) != 32 || len(r.Problems) >= engine.MaxProblems {
 				continue
 			}
 			if _, err := s.Specs.Get(ctx, [32]byte(after)); err != nil && !errors.Is(err, ErrNotFound) {
@@ -176,7 +178,7 @@ func (s *Store) checkSpecs(ctx context.Context, r *Report) error {
 // CheckDatabase is Check of a database of PostgreSQL, also while servers use it. It changes
 // nothing and needs no key.
 func CheckDatabase(ctx context.Context, address string) (*Report, error) {
-	read, err := readPostgres(ctx, address)
+	read, err := engine.ReadPostgres(ctx, address)
 	if err != nil {
 		return nil, err
 	}
@@ -184,16 +186,16 @@ func CheckDatabase(ctx context.Context, address string) (*Report, error) {
 }
 
 // checkRead is Check of a database that is only read.
-func checkRead(ctx context.Context, read *DB) (*Report, error) {
-	defer read.closeRead()
+func checkRead(ctx context.Context, read *engine.DB) (*Report, error) {
+	defer read.CloseRead()
 	s := newStore(&db{DB: read})
 	var since string
-	err := read.read.QueryRowContext(ctx, "SELECT value FROM meta WHERE name = $1", metaUndigested).Scan(&since)
+	err := read.Read.QueryRowContext(ctx, "SELECT value FROM meta WHERE name = $1", metaUndigested).Scan(&since)
 	if err == nil {
 		err = s.digestsSince(since)
 	}
 	if err != nil && !errors.Is(err, sql.ErrNoRows) { // an older schema has no digests
-		return nil, damaged(err)
+		return nil, engine.Damaged(err)
 	}
 	return s.Check(ctx)
 }
@@ -201,11 +203,11 @@ func checkRead(ctx context.Context, read *DB) (*Report, error) {
 // CheckFile is Check of a copy that no server uses, such as a backup. It changes
 // nothing and needs no key.
 func CheckFile(ctx context.Context, path string) (*Report, error) {
-	if err := judge(ctx, path); err != nil {
+	if err := engine.Judge(ctx, path); err != nil {
 		return nil, err
 	}
 	if log, err := os.Stat(path + "-wal"); err == nil && log.Size() > 0 {
 		return nil, fmt.Errorf("the write-ahead log %s-wal belongs to it: it is no backup, but the file of a server that runs or was cut off", path)
 	}
-	return checkRead(ctx, readFile(path))
+	return checkRead(ctx, engine.ReadFile(path))
 }

@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"sync"
 	"time"
+
+	"triphammer/server/store/internal/engine"
 )
 
 // Lease is a worker's right to write about a run. Its token refuses the writes of a
@@ -49,7 +51,7 @@ func (s *Leases) AutomationFull(ctx context.Context, claim Claim, r *Run) (runni
 	if !claim.full(r.Automation, math.MaxInt) {
 		return 0, false, nil
 	}
-	err = s.read.QueryRowContext(ctx, `SELECT count(*) FROM runs r JOIN run_groups g ON g.id = r.group_id
+	err = s.Read.QueryRowContext(ctx, `SELECT count(*) FROM runs r JOIN run_groups g ON g.id = r.group_id
 		WHERE r.state = 'INPROGRESS' AND r.state <> 'QUEUED' AND g.factory = $1 AND g.automation = $2`, r.Factory, r.Automation).Scan(&running)
 	return running, err == nil && claim.full(r.Automation, running), err
 }
@@ -91,12 +93,12 @@ func (c *claims) some() bool {
 func (s *Leases) Claim(ctx context.Context, claim Claim) ([]Lease, error) {
 	var claimed []Lease
 	doubts := s.claims.take()
-	err := s.do(ctx, func(tx *Tx) error {
+	err := s.Do(ctx, func(tx *engine.Tx) error {
 		claimed = nil
 		claim := claim
 		for _, l := range doubts {
 			n, err := tx.ExecCount("UPDATE runs SET lease_until = $1 WHERE id = $2 AND lease_token = $3 AND worker = $4 AND state = 'INPROGRESS'",
-				micros(s.now().Add(claim.Lease)), l.RunID, l.Token, claim.Worker)
+				micros(s.Now().Add(claim.Lease)), l.RunID, l.Token, claim.Worker)
 			if err != nil {
 				return err
 			}
@@ -109,7 +111,7 @@ func (s *Leases) Claim(ctx context.Context, claim Claim) ([]Lease, error) {
 		if err != nil {
 			return err
 		}
-		now := s.now()
+		now := s.Now()
 		for _, id := range ids {
 			lease := Lease{RunID: id}
 			err := tx.Row(`UPDATE runs SET state = 'INPROGRESS', started_at = $1, updated_at = $1, attempt = attempt + 1,
@@ -141,7 +143,7 @@ const maxHeads = 1000
 // these, the runs of the automation with the fewest runs in progress; among these, the
 // oldest. So one automation with a long queue does not keep the others waiting. The runs
 // of one creator that no automation started count as one automation.
-func (s *Leases) claimable(tx *Tx, claim Claim) (ids []RunID, err error) {
+func (s *Leases) claimable(tx *engine.Tx, claim Claim) (ids []RunID, err error) {
 	if claim.Most <= 0 {
 		return nil, nil
 	}
@@ -204,13 +206,13 @@ type head struct {
 
 // next moves a head to the run behind it in its group. The error is ErrNotFound if there
 // is none.
-func (s *Leases) next(tx *Tx, h *head) error {
+func (s *Leases) next(tx *engine.Tx, h *head) error {
 	if h.at == 0 {
 		return tx.Row("SELECT id FROM runs WHERE state = 'QUEUED' AND group_id = $1 AND id > $2 ORDER BY id LIMIT 1",
 			[]any{h.group, h.id}, &h.id)
 	}
 	return tx.Row(`SELECT run_at, id FROM runs WHERE state = 'HELD' AND group_id = $1 AND (run_at, id) > ($2, $3) AND run_at <= $4
-		ORDER BY run_at, id LIMIT 1`, []any{h.group, h.at, h.id, micros(s.now())}, &h.at, &h.id)
+		ORDER BY run_at, id LIMIT 1`, []any{h.group, h.at, h.id, micros(s.Now())}, &h.at, &h.id)
 }
 
 // The queries for the first run after a group, in the queue and among those that are held.
@@ -249,15 +251,15 @@ func (h *groupHead) fields() []any {
 
 // headsBy returns a function that finds the first run of the next group after one, or
 // ErrNotFound. It is to be called with the group that it returned before, or with 0.
-func (s *Leases) headsBy(one, atOnce string) func(tx *Tx, after int64) (groupHead, error) {
+func (s *Leases) headsBy(one, atOnce string) func(tx *engine.Tx, after int64) (groupHead, error) {
 	if !s.Shared() {
-		return func(tx *Tx, after int64) (h groupHead, err error) {
+		return func(tx *engine.Tx, after int64) (h groupHead, err error) {
 			return h, tx.Row(one, []any{after}, h.fields()...)
 		}
 	}
 	var found []groupHead
 	asked := false
-	return func(tx *Tx, after int64) (h groupHead, err error) {
+	return func(tx *engine.Tx, after int64) (h groupHead, err error) {
 		if !asked || after == 0 || len(found) == 0 {
 			asked, found = true, nil
 			err = tx.Each(atOnce, []any{after}, func(rows *sql.Rows) (bool, error) {
@@ -280,19 +282,19 @@ func (s *Leases) headsBy(one, atOnce string) func(tx *Tx, after int64) (groupHea
 
 // heads finds the first run of each group that may start. If there are more groups than
 // one claim looks at, the next claim continues with the others.
-func (s *Leases) heads(tx *Tx, who *carrier) ([]head, error) {
+func (s *Leases) heads(tx *engine.Tx, who *carrier) ([]head, error) {
 	queued, err := s.headsOf(tx, s.headsBy(headQueued, queuedAtOnce), who, &s.lastHead)
 	if err != nil {
 		return nil, err
 	}
 	waiting, err := s.headsOf(tx, s.headsBy(headHeld, heldAtOnce), who, &s.lastHeld)
-	now := micros(s.now())
+	now := micros(s.Now())
 	return append(queued, slices.DeleteFunc(waiting, func(h head) bool { return h.at > now })...), err
 }
 
 // headsOf finds the first runs of up to maxHeads groups, without those that other workers carry. next finds
 // the first one after a group. last is the group at which the claim before stopped, if it left some out.
-func (s *Leases) headsOf(tx *Tx, next func(tx *Tx, after int64) (groupHead, error), who *carrier, last *int64) (heads []head, err error) {
+func (s *Leases) headsOf(tx *engine.Tx, next func(tx *engine.Tx, after int64) (groupHead, error), who *carrier, last *int64) (heads []head, err error) {
 	after := *last
 	looked := 0
 	for wrapped := false; looked < maxHeads; {

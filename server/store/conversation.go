@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"math"
 	"time"
+
+	"triphammer/server/store/internal/engine"
 )
 
 // Errors about conversations.
@@ -49,7 +51,7 @@ func (s *Conversations) Get(ctx context.Context, of RunID) (*Conversation, error
 		return nil, err
 	}
 	c := &Conversation{ID: r.ConversationID}
-	c.Runs, err = list(ctx, s.DB, scanRun, selectRun+" WHERE r.id IN (SELECT id FROM ("+ofConversation+") AS runs) ORDER BY r.id", c.ID, c.ID)
+	c.Runs, err = engine.List(ctx, s.DB, scanRun, selectRun+" WHERE r.id IN (SELECT id FROM ("+ofConversation+") AS runs) ORDER BY r.id", c.ID, c.ID)
 	if err != nil {
 		return nil, err
 	}
@@ -65,7 +67,7 @@ func (s *Conversations) Get(ctx context.Context, of RunID) (*Conversation, error
 
 // SessionOf reads the session of a conversation. The error is ErrNotFound if there is none.
 func (s *Conversations) SessionOf(ctx context.Context, conversation RunID) (Session, error) {
-	return first(list(ctx, s.DB, scanSession, "SELECT harness, session FROM conversations WHERE id = $1", conversation))
+	return engine.First(engine.List(ctx, s.DB, scanSession, "SELECT harness, session FROM conversations WHERE id = $1", conversation))
 }
 
 func scanSession(rows *sql.Rows) (session Session, err error) {
@@ -76,7 +78,7 @@ func scanSession(rows *sql.Rows) (session Session, err error) {
 // SetSession records the session by which the conversation of a run goes on. The newest
 // counts.
 func (s *Conversations) SetSession(ctx context.Context, l Lease, session Session) error {
-	return s.do(ctx, func(tx *Tx) error {
+	return s.Do(ctx, func(tx *engine.Tx) error {
 		if err := s.store.Leases.fenced(tx, l, "UPDATE runs SET updated_at = $1", s.stamp(tx)); err != nil {
 			return err
 		}
@@ -90,7 +92,7 @@ func (s *Conversations) SetSession(ctx context.Context, l Lease, session Session
 // and its workspace can be removed. It does nothing, and ended is false, if a run of it has
 // not ended or has ended after the time.
 func (s *Conversations) End(ctx context.Context, id RunID, lastEnd time.Time) (ended bool, err error) {
-	err = s.do(ctx, func(tx *Tx) error {
+	err = s.Do(ctx, func(tx *engine.Tx) error {
 		ended = true
 		err := tx.Each(ofConversation, []any{id, id}, func(rows *sql.Rows) (bool, error) {
 			var r RunID
@@ -111,7 +113,7 @@ func (s *Conversations) End(ctx context.Context, id RunID, lastEnd time.Time) (e
 // join makes a new run the last one of its conversation. Until the runs before it have
 // ended, it is held. If all have ended, there must be a session, and the last end must not
 // be before endedAfter.
-func (s *Conversations) join(tx *Tx, id, conversation RunID, endedAfter time.Time) error {
+func (s *Conversations) join(tx *engine.Tx, id, conversation RunID, endedAfter time.Time) error {
 	var last, before RunID // the last run, and the last one that has not ended
 	var ended int64
 	err := tx.Each(ofConversation, []any{conversation, conversation},
@@ -155,7 +157,7 @@ func (s *Conversations) join(tx *Tx, id, conversation RunID, endedAfter time.Tim
 
 // ended does what follows from the end of a run: the next run of its conversation may
 // start, and whoever wants to know is told.
-func (s *Conversations) ended(tx *Tx, id RunID) error {
+func (s *Conversations) ended(tx *engine.Tx, id RunID) error {
 	conversation := id
 	err := tx.Row("SELECT CASE conversation_id WHEN 0 THEN id ELSE conversation_id END FROM runs WHERE id = $1", []any{id}, &conversation)
 	if err != nil {
@@ -206,7 +208,7 @@ func (r Retry) after(attempt int64) time.Duration {
 
 // again holds a run in progress for its next attempt, if its spec allows one and nobody
 // has asked it to stop. next is when that may start.
-func (s *Leases) again(tx *Tx, id RunID, message string) (next time.Time, err error) {
+func (s *Leases) again(tx *engine.Tx, id RunID, message string) (next time.Time, err error) {
 	r := NewRun{}
 	var hash []byte
 	var attempt int64
@@ -220,7 +222,7 @@ func (s *Leases) again(tx *Tx, id RunID, message string) (next time.Time, err er
 	if err != nil || stop != NoStop || attempt >= fields.Retry.Attempts {
 		return next, err
 	}
-	now := s.now()
+	now := s.Now()
 	next = now.Add(fields.Retry.after(attempt))
 	s.Queued.Add(1)
 	return next, tx.Exec(`UPDATE runs SET state = 'HELD', run_at = $1, status_message = $2, updated_at = $3, lease_token = lease_token + 1

@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"triphammer/server/store/internal/engine"
+
 	"triphammer/server/store/storetest"
 )
 
@@ -225,9 +227,9 @@ func TestClaimWalksIndexes(t *testing.T) {
 	storetest.SQLite(t)
 	s := open(t)
 	for query, index := range map[string]string{headQueued: "runs_queue (group_id>?", headHeld: "runs_held (group_id>?"} {
-		rows, err := s.read.QueryContext(t.Context(), "EXPLAIN QUERY PLAN "+query, 0)
+		rows, err := s.Read.QueryContext(t.Context(), "EXPLAIN QUERY PLAN "+query, 0)
 		check(t, err)
-		plan := strings.Join(must[[]string](t)(scanAll(rows, func(rows *sql.Rows) (detail string, err error) {
+		plan := strings.Join(must[[]string](t)(engine.ScanAll(rows, func(rows *sql.Rows) (detail string, err error) {
 			err = rows.Scan(new(int), new(int), new(int), &detail)
 			return detail, err
 		})), "; ")

@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"strings"
 	"unicode/utf8"
+
+	"triphammer/server/store/internal/engine"
 )
 
 // Place is where a store is: a database of PostgreSQL, or a file and a folder of artifacts.
@@ -111,15 +113,15 @@ func sameSchema(ctx context.Context, s side) error {
 	if err != nil {
 		return err
 	}
-	all, err := migrationsOf(migrations, "migrations")
+	all, err := engine.MigrationsOf(migrations, "migrations")
 	if err != nil {
 		return err
 	}
 	switch version, _ := strconv.Atoi(have); {
-	case version > newest(all):
-		return fmt.Errorf("%w: it has schema %s, this one knows up to %d. Copy it with the newer version", ErrNewerSchema, have, newest(all))
-	case version < newest(all):
-		return fmt.Errorf("it has schema %s, and this program needs %d: start a server of this version on it once, which migrates it, and stop it again", have, newest(all))
+	case version > engine.Newest(all):
+		return fmt.Errorf("%w: it has schema %s, this one knows up to %d. Copy it with the newer version", ErrNewerSchema, have, engine.Newest(all))
+	case version < engine.Newest(all):
+		return fmt.Errorf("it has schema %s, and this program needs %d: start a server of this version on it once, which migrates it, and stop it again", have, engine.Newest(all))
 	}
 	return nil
 }
@@ -136,7 +138,7 @@ func openSource(ctx context.Context, p Place) (s side, err error) {
 	err = sameSchema(ctx, s)
 	if err == nil {
 		var other string
-		if other, err = text(ctx, s, "SELECT value FROM meta WHERE name = $1", metaCopying); err == nil && other != "" {
+		if other, err = text(ctx, s, "SELECT value FROM meta WHERE name = $1", engine.MetaCopying); err == nil && other != "" {
 			err = fmt.Errorf("it is no whole store: the copy of %s into it was not finished", other)
 		}
 	}
@@ -156,13 +158,13 @@ func claimTarget(ctx context.Context, s side, from Place) error {
 	for _, t := range all {
 		where := ""
 		if t.name == "meta" {
-			where = " WHERE name = '" + metaCopying + "'"
+			where = " WHERE name = '" + engine.MetaCopying + "'"
 		}
 		if n, err := number(ctx, s, "SELECT count(*) FROM (SELECT 1 FROM "+t.name+where+" LIMIT 1) r"); err != nil || n > 0 {
 			return cmp.Or(err, ErrNotEmpty)
 		}
 	}
-	return s.exec(ctx, "INSERT INTO meta (name, value) VALUES ($1, $2)", metaCopying, from.String())
+	return s.exec(ctx, "INSERT INTO meta (name, value) VALUES ($1, $2)", engine.MetaCopying, from.String())
 }
 
 // plan reads which tables there are.
@@ -317,7 +319,7 @@ func (c *copying) copyMeta(ctx context.Context) error {
 			all = append(all, row)
 		}
 	}
-	if err := c.to.exec(ctx, "DELETE FROM meta WHERE name NOT IN ('schema', $1, $2)", metaCopying, metaNeeds); err != nil {
+	if err := c.to.exec(ctx, "DELETE FROM meta WHERE name NOT IN ('schema', $1, $2)", engine.MetaCopying, engine.MetaNeeds); err != nil {
 		return err
 	}
 	return c.to.insert(ctx, t, all)
@@ -326,7 +328,7 @@ func (c *copying) copyMeta(ctx context.Context) error {
 // ofTarget tells whether a row of meta is about the database, and not about what it holds.
 func ofTarget(t *table, row []any) bool {
 	name := row[t.at("name")]
-	return name == "schema" || name == metaCopying || name == metaNeeds
+	return name == "schema" || name == engine.MetaCopying || name == engine.MetaNeeds
 }
 
 // finish makes the copy a store that programs open.
@@ -344,7 +346,7 @@ func (c *copying) finish(ctx context.Context) error {
 			return err
 		}
 	}
-	return c.to.exec(ctx, "DELETE FROM meta WHERE name = $1", metaCopying)
+	return c.to.exec(ctx, "DELETE FROM meta WHERE name = $1", engine.MetaCopying)
 }
 
 // KeyOf is the id of the sealing key of a store that can be copied; empty: none is noted.

@@ -3,6 +3,8 @@ package store
 import (
 	"context"
 	"os"
+
+	"triphammer/server/store/internal/engine"
 )
 
 // Backup is DB.Backup of a store.
@@ -16,7 +18,7 @@ func copyInto(ctx context.Context, address, path string) (err error) {
 		return err
 	}
 	defer from.close()
-	if err := fillFile(ctx, path, migrations); err != nil {
+	if err := engine.FillFile(ctx, path, migrations); err != nil {
 		return err
 	}
 	to, err := openFileSide(ctx, path, map[string]string{"_journal_mode": "OFF", "_synchronous": "OFF"})

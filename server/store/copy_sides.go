@@ -9,6 +9,8 @@ import (
 	"net"
 	"strings"
 
+	"triphammer/server/store/internal/engine"
+
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 )
@@ -20,7 +22,7 @@ type fileSide struct {
 }
 
 func openFileSide(ctx context.Context, path string, settings map[string]string) (*fileSide, error) {
-	f := &fileSide{db: newDatabase(path, settings)}
+	f := &fileSide{db: engine.NewDatabase(path, settings)}
 	f.db.SetMaxOpenConns(1)
 	var err error
 	if f.conn, err = f.db.Conn(ctx); err != nil {
@@ -31,29 +33,29 @@ func openFileSide(ctx context.Context, path string, settings map[string]string) 
 }
 
 func openFileSource(ctx context.Context, path string) (side, error) {
-	if err := judge(ctx, path); err != nil {
+	if err := engine.Judge(ctx, path); err != nil {
 		return nil, err
 	}
 	f, err := openFileSide(ctx, path, map[string]string{"_query_only": "1"})
 	if err == nil {
-		err = quickCheck(ctx, f.conn, path)
+		err = engine.QuickCheck(ctx, f.conn, path)
 		if err == nil {
 			return f, nil
 		}
 		f.close()
 	}
-	return nil, damaged(err)
+	return nil, engine.Damaged(err)
 }
 
 func openFileTarget(ctx context.Context, path string, from Place) (side, error) {
-	if err := judge(ctx, path); !errors.Is(err, ErrMissing) {
+	if err := engine.Judge(ctx, path); !errors.Is(err, ErrMissing) {
 		return nil, cmp.Or(err, ErrNotEmpty)
 	}
-	err := makeFile(ctx, path, migrations, from.String())
+	err := engine.MakeFile(ctx, path, migrations, from.String())
 	if err != nil {
 		return nil, err
 	}
-	f, err := openFileSide(ctx, path, durable(nil))
+	f, err := openFileSide(ctx, path, engine.Durable(nil))
 	if err != nil {
 		return nil, err
 	}
@@ -137,7 +139,7 @@ func (f *fileSide) insert(ctx context.Context, t *table, rows [][]any) error {
 func (f *fileSide) query(ctx context.Context, query string, args ...any) (cursor, error) {
 	rows, err := f.conn.QueryContext(ctx, query, args...)
 	if err != nil {
-		return nil, damaged(err)
+		return nil, engine.Damaged(err)
 	}
 	types, err := rows.ColumnTypes()
 	if err != nil {
@@ -162,14 +164,14 @@ func (c *fileCursor) close() { _ = c.rows.Close() }
 // round, as it was written.
 func (c *fileCursor) next() ([]any, error) {
 	if !c.rows.Next() {
-		return nil, damaged(c.rows.Err())
+		return nil, engine.Damaged(c.rows.Err())
 	}
 	row, into := make([]any, len(c.kinds)), make([]any, len(c.kinds))
 	for i := range row {
 		into[i] = &row[i]
 	}
 	if err := c.rows.Scan(into...); err != nil {
-		return nil, damaged(err)
+		return nil, engine.Damaged(err)
 	}
 	for i, v := range row {
 		switch v := v.(type) {
@@ -191,11 +193,11 @@ type postgresSide struct{ conn *pgx.Conn }
 
 // openPostgresSide connects for a copy: it may wait for the other side.
 func openPostgresSide(ctx context.Context, address string) (*postgresSide, error) {
-	config, err := postgresConfig(address)
+	config, err := engine.PostgresConfig(address)
 	if err != nil {
 		return nil, err
 	}
-	config.DialFunc = (&net.Dialer{Timeout: dialTime}).DialContext
+	config.DialFunc = (&net.Dialer{Timeout: engine.DialTime}).DialContext
 	for name, value := range map[string]string{
 		"application_name": "triphammer-copy", "idle_in_transaction_session_timeout": "0", "tcp_user_timeout": "0",
 		"statement_timeout": "0",
@@ -211,17 +213,17 @@ func openPostgresSide(ctx context.Context, address string) (*postgresSide, error
 
 // lock keeps all writers of the database away until the connection ends.
 func (p *postgresSide) lock(ctx context.Context) error {
-	err := othersGone(ctx, func(query string, into ...any) error { return p.conn.QueryRow(ctx, query).Scan(into...) })
+	err := engine.OthersGone(ctx, func(query string, into ...any) error { return p.conn.QueryRow(ctx, query).Scan(into...) })
 	if errors.Is(err, ErrOthers) {
 		return fmt.Errorf("%w. Stop all servers and workers first", err)
 	}
 	if err != nil {
 		return err
 	}
-	if err := p.exec(ctx, "SET lock_timeout = "+milliseconds(lockTime)); err != nil {
+	if err := p.exec(ctx, "SET lock_timeout = "+engine.Milliseconds(engine.LockTime)); err != nil {
 		return err
 	}
-	err = p.exec(ctx, "SELECT pg_advisory_lock($1)", int64(lockWriter))
+	err = p.exec(ctx, "SELECT pg_advisory_lock($1)", int64(engine.LockWriter))
 	if refused := (*pgconn.PgError)(nil); errors.As(err, &refused) && refused.Code == "55P03" { // lock_not_available
 		return fmt.Errorf("%w: a server that writes, or another copy", ErrOthers)
 	}
@@ -256,7 +258,7 @@ func openPostgresSource(ctx context.Context, address string, alone bool) (side, 
 }
 
 func openPostgresTarget(ctx context.Context, address string, from Place) (side, error) {
-	if err := makePostgres(ctx, address, migrations); err != nil {
+	if err := engine.MakePostgres(ctx, address, migrations); err != nil {
 		return nil, err
 	}
 	p, err := openPostgresSide(ctx, address)
@@ -274,7 +276,7 @@ func openPostgresTarget(ctx context.Context, address string, from Place) (side, 
 }
 
 func (p *postgresSide) close() {
-	ctx, cancel := context.WithTimeout(context.Background(), dialTime)
+	ctx, cancel := context.WithTimeout(context.Background(), engine.DialTime)
 	defer cancel()
 	_ = p.conn.Close(ctx)
 }

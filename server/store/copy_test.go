@@ -18,6 +18,8 @@ import (
 	"testing"
 	"time"
 
+	"triphammer/server/store/internal/engine"
+
 	"triphammer/server/secret"
 	"triphammer/server/store/storetest"
 )
@@ -64,7 +66,7 @@ var (
 func fillTables(t *testing.T, p Place, rows int, texts []string) {
 	t.Helper()
 	random := rand.New(rand.NewPCG(1, 2))
-	s := must[*fileSide](t)(openFileSide(t.Context(), p.Path, durable(nil)))
+	s := must[*fileSide](t)(openFileSide(t.Context(), p.Path, engine.Durable(nil)))
 	defer s.close()
 	for _, table := range must[[]*table](t)(s.tables(t.Context())) {
 		if table.name == "meta" || table.name == "artifact_parts" {
@@ -296,7 +298,7 @@ func TestCopyRefuses(t *testing.T) {
 		}
 	}
 	for schema, want := range map[string]string{"24": "start a server of this version on it once", "99": "Copy it with the newer version"} {
-		s := must[*fileSide](t)(openFileSide(t.Context(), first.Path, durable(nil)))
+		s := must[*fileSide](t)(openFileSide(t.Context(), first.Path, engine.Durable(nil)))
 		check(t, s.exec(t.Context(), "UPDATE meta SET value = $1 WHERE name = 'schema'", schema))
 		s.close()
 		if _, err := Copy(t.Context(), first, place(t), nil); err == nil || !strings.Contains(err.Error(), want) {

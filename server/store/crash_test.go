@@ -17,6 +17,8 @@ import (
 	"testing"
 	"time"
 
+	"triphammer/server/store/internal/engine"
+
 	"triphammer/server/secret"
 	"triphammer/server/store/storetest"
 )
@@ -86,7 +88,7 @@ func TestKill(t *testing.T) {
 			t.Fatal(problems)
 		}
 		kept := make(map[string][]string)
-		rows := must[[][2]string](t)(list(t.Context(), s.DB, scanPair, "SELECT d.id, coalesce(r.id, 0) FROM deliveries d LEFT JOIN runs r ON r.delivery_id = d.id ORDER BY r.id"))
+		rows := must[[][2]string](t)(engine.List(t.Context(), s.DB, scanPair, "SELECT d.id, coalesce(r.id, 0) FROM deliveries d LEFT JOIN runs r ON r.delivery_id = d.id ORDER BY r.id"))
 		for _, row := range rows {
 			kept[row[0]] = append(kept[row[0]], row[1])
 		}

@@ -14,6 +14,8 @@ import (
 	"sync"
 	"time"
 
+	"triphammer/server/store/internal/engine"
+
 	"github.com/cespare/xxhash/v2"
 	"github.com/klauspost/compress/s2"
 
@@ -136,7 +138,7 @@ func (s *Deliveries) Record(ctx context.Context, d *NewDelivery) (Recorded, erro
 	row := encodeDelivery(d, room)
 	var out Recorded
 	paused, stale, fast := false, false, (*RateError)(nil) // which are no errors of the transaction
-	err := s.DB.Record(ctx, row.identity, func(tx *Tx) error {
+	err := s.DB.Record(ctx, row.identity, func(tx *engine.Tx) error {
 		var err error
 		if stale, err = s.store.Applies.isStale(tx, d.Factory, d.ApplyID); err != nil || stale {
 			return err
@@ -228,7 +230,7 @@ const insertDelivery = `INSERT INTO deliveries (id, factory, webhook, webhook_ui
 	VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22)
 	ON CONFLICT (identity_hash) DO NOTHING`
 
-func (s *Deliveries) record(tx *Tx, d *NewDelivery, row deliveryRow) (Recorded, error) {
+func (s *Deliveries) record(tx *engine.Tx, d *NewDelivery, row deliveryRow) (Recorded, error) {
 	id := DeliveryID(tx.NextID())
 	insert := func(outcome Outcome, row deliveryRow, duplicateOf DeliveryID, run func(query string, args ...any) error) error {
 		reason := d.Reason
@@ -311,7 +313,7 @@ func withheldOf(text string) (w withheld, err error) {
 }
 
 // start enqueues the runs of a delivery, and notes which of its automations start nothing.
-func (s *Deliveries) start(tx *Tx, id DeliveryID, d *NewDelivery, not *withheld) (started []RunID, err error) {
+func (s *Deliveries) start(tx *engine.Tx, id DeliveryID, d *NewDelivery, not *withheld) (started []RunID, err error) {
 	for i := range d.Runs {
 		of, err := s.startedBy(tx, &d.Runs[i], d)
 		if err != nil {
@@ -378,7 +380,7 @@ func scanDelivery(rows *sql.Rows) (*Delivery, error) {
 
 // Get reads one entry of the log.
 func (s *Deliveries) Get(ctx context.Context, id DeliveryID) (*Delivery, error) {
-	d, err := first(list(ctx, s.DB, scanDelivery, "SELECT "+deliveryColumns+" FROM deliveries WHERE id = $1", id))
+	d, err := engine.First(engine.List(ctx, s.DB, scanDelivery, "SELECT "+deliveryColumns+" FROM deliveries WHERE id = $1", id))
 	if err != nil {
 		return nil, fmt.Errorf("delivery %s: %w", id, err)
 	}
@@ -392,7 +394,7 @@ func (s *Deliveries) Payload(ctx context.Context, id DeliveryID) ([]byte, error)
 	var payload []byte
 	var codec int64
 	var digest sql.NullInt64
-	err := damaged(s.read.QueryRowContext(ctx, "SELECT payload, codec, digest FROM deliveries WHERE id = $1", id).Scan(&payload, &codec, &digest))
+	err := engine.Damaged(s.Read.QueryRowContext(ctx, "SELECT payload, codec, digest FROM deliveries WHERE id = $1", id).Scan(&payload, &codec, &digest))
 	switch {
 	case errors.Is(err, sql.ErrNoRows):
 		return nil, fmt.Errorf("delivery %s: %w", id, ErrNotFound)
@@ -411,7 +413,7 @@ func (s *Deliveries) Payload(ctx context.Context, id DeliveryID) ([]byte, error)
 
 // HasPayload tells whether the body of a delivery is kept.
 func (s *Deliveries) HasPayload(ctx context.Context, id DeliveryID) (kept bool, err error) {
-	err = s.read.QueryRowContext(ctx, "SELECT payload IS NOT NULL FROM deliveries WHERE id = $1", id).Scan(&kept)
+	err = s.Read.QueryRowContext(ctx, "SELECT payload IS NOT NULL FROM deliveries WHERE id = $1", id).Scan(&kept)
 	if errors.Is(err, sql.ErrNoRows) {
 		return false, nil
 	}
@@ -434,7 +436,7 @@ func (s *Deliveries) addRuns(ctx context.Context, deliveries []*Delivery) error 
 	}
 	w := where{}
 	w.add(in(&w, "delivery_id", ids))
-	_, err := list(ctx, s.DB, func(rows *sql.Rows) (none struct{}, err error) {
+	_, err := engine.List(ctx, s.DB, func(rows *sql.Rows) (none struct{}, err error) {
 		var r RunRef
 		var delivery DeliveryID
 		var started, finished int64
@@ -455,12 +457,12 @@ func (s *Deliveries) addRuns(ctx context.Context, deliveries []*Delivery) error 
 // ascending. They restore the rate limit after a restart (SPEC 5.8). Bodies that did not
 // arrive completely have another reason, and do not count.
 func (s *Deliveries) RecentTimes(ctx context.Context, webhookUID string, since time.Time) ([]time.Time, error) {
-	return list(ctx, s.DB, func(rows *sql.Rows) (time.Time, error) {
+	return engine.List(ctx, s.DB, func(rows *sql.Rows) (time.Time, error) {
 		var at int64
 		err := rows.Scan(&at)
 		return timeOf(at), err
 	}, `SELECT received_at FROM deliveries WHERE webhook_uid = $1 AND id >= $2 AND received_at > $3
 		AND `+countsForRate+`
 		ORDER BY received_at`,
-		webhookUID, idAt(since.Add(-time.Minute)), micros(since))
+		webhookUID, engine.IdAt(since.Add(-time.Minute)), micros(since))
 }

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"time"
 
+	"triphammer/server/store/internal/engine"
+
 	"github.com/klauspost/compress/s2"
 
 	"triphammer/server/terms"
@@ -38,7 +40,7 @@ func (s *Deliveries) List(ctx context.Context, q DeliveryQuery) ([]*Delivery, er
 	}
 	var all []*Delivery
 	for _, w := range queries {
-		some, err := list(ctx, s.DB, scanDelivery, "SELECT "+deliveryColumns+" FROM deliveries"+w.sql()+" ORDER BY id DESC"+w.limit(q.Limit), w.args...)
+		some, err := engine.List(ctx, s.DB, scanDelivery, "SELECT "+deliveryColumns+" FROM deliveries"+w.sql()+" ORDER BY id DESC"+w.limit(q.Limit), w.args...)
 		if err != nil {
 			return nil, err
 		}
@@ -68,7 +70,7 @@ func (s *Deliveries) queries(ctx context.Context, q DeliveryQuery) (all []*where
 		w := where{}
 		w.text("name", q.Webhook)
 		w.text("factory", q.Factory)
-		bound, err := list(ctx, s.DB, scanText, "SELECT uid FROM webhook_uids"+w.sql()+" ORDER BY uid", w.args...)
+		bound, err := engine.List(ctx, s.DB, engine.ScanText, "SELECT uid FROM webhook_uids"+w.sql()+" ORDER BY uid", w.args...)
 		if err != nil {
 			return nil, err
 		}
@@ -95,10 +97,10 @@ func (s *Deliveries) queries(ctx context.Context, q DeliveryQuery) (all []*where
 				w.add("replay_of = ? AND replay_of <> 0", q.ReplayOf)
 			}
 			if !q.Since.IsZero() {
-				w.add("id >= ?", idAt(q.Since))
+				w.add("id >= ?", engine.IdAt(q.Since))
 			}
 			if !q.Until.IsZero() {
-				w.add("id < ?", idAt(q.Until))
+				w.add("id < ?", engine.IdAt(q.Until))
 			}
 			before(w, "id", q.Before)
 			all = append(all, w)
@@ -183,7 +185,7 @@ func (s *Deliveries) payloads(ctx context.Context, of []*Delivery) (map[Delivery
 	}
 	w := where{}
 	w.add(in(&w, "id", ids))
-	_, err := list(ctx, s.DB, func(rows *sql.Rows) (none struct{}, err error) {
+	_, err := engine.List(ctx, s.DB, func(rows *sql.Rows) (none struct{}, err error) {
 		var id DeliveryID
 		var payload []byte
 		var codec int64

@@ -97,7 +97,7 @@ func (s *db) damage(format string, args ...any) error {
 			s.damages.told = make(map[string]bool)
 		}
 		s.damages.told[what] = true
-		s.logger.Error("the store is damaged: what was read is not what was stored, and is not used", "what", what)
+		s.Logger.Error("the store is damaged: what was read is not what was stored, and is not used", "what", what)
 	}
 	return fmt.Errorf("%s is not what was stored: %w", what, ErrDamaged)
 }

@@ -81,7 +81,7 @@ func fillAll(t *testing.T, s *Store) (kept, map[string]string) {
 		var events []Event
 		for seq := range int64(5 + i) {
 			data := must[[]byte](t)(json.Marshal(map[string]string{"text": text(words, 100)}))
-			events = append(events, Event{Seq: seq + 1, At: s.now(), Kind: "output", Data: data})
+			events = append(events, Event{Seq: seq + 1, At: s.Now(), Kind: "output", Data: data})
 		}
 		check(t, s.Transcripts.Append(ctx, lease, events))
 		check(t, s.Leases.Finish(ctx, lease, Succeeded, "", nil))

@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"sync"
 	"time"
+
+	"triphammer/server/store/internal/engine"
 )
 
 const (
@@ -176,7 +178,7 @@ func (f *Figures) step(ctx context.Context) (done bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	floor := f.db.now().Add(-FiguresAge - 24*time.Hour).Truncate(time.Hour) // the first of several days is whole
+	floor := f.db.Now().Add(-FiguresAge - 24*time.Hour).Truncate(time.Hour) // the first of several days is whole
 	f.mu.Lock()
 	if !f.started {
 		f.started, f.first, f.last = true, int64(mark.Delivery)+1, int64(mark.Delivery)
@@ -185,7 +187,7 @@ func (f *Figures) step(ctx context.Context) (done bool, err error) {
 	first, last, runsFrom, runsTo := f.first, f.last, f.runsFrom, f.runsTo
 	f.forget(floor)
 	f.mu.Unlock()
-	switch least := idAt(floor); {
+	switch least := engine.IdAt(floor); {
 	case int64(mark.Delivery) > last:
 		err = f.count(ctx, last+1, int64(mark.Delivery), true)
 	case first > least:
@@ -208,7 +210,7 @@ func (f *Figures) step(ctx context.Context) (done bool, err error) {
 
 // countedSince tells whether everything since a time is counted.
 func (f *Figures) countedSince(t time.Time) bool {
-	return f.caughtUp && f.first <= idAt(t) && f.runsFrom <= micros(t)
+	return f.caughtUp && f.first <= engine.IdAt(t) && f.runsFrom <= micros(t)
 }
 
 // forget drops the hours before a time.
@@ -231,10 +233,10 @@ func (f *Figures) count(ctx context.Context, from, to int64, forward bool) error
 		deliverySum
 		least, most int64
 	}
-	all, err := list(ctx, f.db.DB, func(rows *sql.Rows) (r row, err error) {
+	all, err := engine.List(ctx, f.db.DB, func(rows *sql.Rows) (r row, err error) {
 		return r, rows.Scan(&r.hour, &r.Factory, &r.Webhook, &r.WebhookUID, &r.Outcome, &r.Stopped, &r.count, &r.started, &r.least, &r.most)
 	}, `SELECT hour, factory, webhook, webhook_uid, outcome, stopped, count(*), sum(started), min(id), max(id) FROM
-		(SELECT id, id / `+strconv.Itoa(3_600_000<<randomBits)+` AS hour, factory, webhook, webhook_uid, outcome, `+stoppedAt+` AS stopped,
+		(SELECT id, id / `+strconv.Itoa(3_600_000<<engine.RandomBits)+` AS hour, factory, webhook, webhook_uid, outcome, `+stoppedAt+` AS stopped,
 		CASE WHEN outcome = 'accepted' THEN CAST(CASE WHEN reason = '' THEN '0' ELSE reason END AS BIGINT) ELSE 0 END AS started
 		FROM deliveries WHERE id >= $1 AND id <= $2 ORDER BY id `+direction+` LIMIT `+strconv.Itoa(figuresStep)+`) AS part
 		GROUP BY hour, factory, webhook, webhook_uid, outcome, stopped`, from, to)
@@ -245,7 +247,7 @@ func (f *Figures) count(ctx context.Context, from, to int64, forward bool) error
 	defer f.mu.Unlock()
 	total, least, most := int64(0), to, from
 	for _, r := range all {
-		r.hour += epoch / 3_600_000
+		r.hour += engine.Epoch / 3_600_000
 		f.byHour.addDeliveries(r.deliveryKey, r.deliverySum)
 		f.byDay.addDeliveries(r.deliveryKey, r.deliverySum)
 		total, least, most = total+r.count, min(least, r.least), max(most, r.most)
@@ -267,7 +269,7 @@ func (f *Figures) countRuns(ctx context.Context, from, to int64, forward bool) e
 		runKey
 		RunSum
 	}
-	all, err := list(ctx, f.db.DB, func(rows *sql.Rows) (r row, err error) {
+	all, err := engine.List(ctx, f.db.DB, func(rows *sql.Rows) (r row, err error) {
 		return r, rows.Scan(&r.hour, &r.factory, &r.automation, &r.state, &r.Count, &r.Tokens, &r.CostMicros)
 	}, `SELECT updated_at / 3600000000 AS hour, factory, automation, state, count(*), sum(tokens), sum(cost_micros) FROM runs
 		WHERE state <> 'QUEUED' AND updated_at >= $1 AND updated_at <= $2 GROUP BY hour, factory, automation, state`, from, to)

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"triphammer/server/store/internal/engine"
+
 	"triphammer/server/terms"
 )
 
@@ -24,7 +26,7 @@ func (f *fixture) plainly(t *testing.T, since time.Time) (counts map[string]int6
 		if d.Outcome == Accepted && d.Started == 0 {
 			stopped = "matched"
 		}
-		counts[fmt.Sprint(timeOfID(int64(d.ID)).Truncate(time.Hour).Unix(), d.Webhook, d.Outcome, stopped)]++
+		counts[fmt.Sprint(engine.TimeOfID(int64(d.ID)).Truncate(time.Hour).Unix(), d.Webhook, d.Outcome, stopped)]++
 		counts["started"] += int64(max(d.Started, 0))
 	}
 	for _, r := range must[[]*Run](t)(f.Runs.List(t.Context(), RunQuery{States: []RunState{Succeeded, FailedRun, Cancelled}, Limit: 1000})) {
@@ -62,7 +64,7 @@ func TestFigures(t *testing.T) {
 	n := 0
 	some := func(count int, from, to time.Time) {
 		t.Helper()
-		check(t, f.do(ctx, func(tx *Tx) error {
+		check(t, f.Do(ctx, func(tx *engine.Tx) error {
 			for i := range count {
 				f.at = from.Add(to.Sub(from) / time.Duration(count) * time.Duration(i))
 				n++

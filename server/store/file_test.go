@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"triphammer/server/secret"
+	"triphammer/server/store/internal/engine"
 )
 
 // TestFile: what is no store, or not a whole one, is refused, and is the same
@@ -118,12 +119,12 @@ func TestUnfinished(t *testing.T) {
 	s := must[*Store](t)(Open(t.Context(), Config{Path: path, Key: key}))
 	must[Recorded](t)(s.Deliveries.Record(t.Context(), delivery("1", "{}")))
 	var synchronous int
-	check(t, s.do(t.Context(), func(tx *Tx) error { return tx.Row("PRAGMA synchronous", nil, &synchronous) }))
+	check(t, s.Do(t.Context(), func(tx *engine.Tx) error { return tx.Row("PRAGMA synchronous", nil, &synchronous) }))
 	if synchronous != 2 {
 		t.Errorf("synchronous is %d", synchronous)
 	}
 	var vacuum int
-	check(t, s.read.QueryRow("PRAGMA auto_vacuum").Scan(&vacuum))
+	check(t, s.Read.QueryRow("PRAGMA auto_vacuum").Scan(&vacuum))
 	if vacuum != 2 {
 		t.Errorf("auto_vacuum is %d", vacuum)
 	}

@@ -4,6 +4,8 @@ import (
 	"database/sql"
 	"encoding/json"
 	"errors"
+
+	"triphammer/server/store/internal/engine"
 )
 
 // group is the fields that a run shares with many others and that lists select by. The
@@ -72,7 +74,7 @@ type specFields struct {
 }
 
 // groupOf finds the run's group, or makes it.
-func (s *Runs) groupOf(tx *Tx, r *NewRun) (int64, error) {
+func (s *Runs) groupOf(tx *engine.Tx, r *NewRun) (int64, error) {
 	fields, err := s.specFields(tx, r)
 	if err != nil {
 		return 0, err
@@ -92,7 +94,7 @@ func (s *Runs) groupOf(tx *Tx, r *NewRun) (int64, error) {
 }
 
 // groupID finds a group, or makes it.
-func (s *Runs) groupID(tx *Tx, g group) (int64, error) {
+func (s *Runs) groupID(tx *engine.Tx, g group) (int64, error) {
 	if id := s.groups.ids[g]; id != 0 {
 		return id, nil
 	}
@@ -117,7 +119,7 @@ func (s *Runs) groupID(tx *Tx, g group) (int64, error) {
 	return id, nil
 }
 
-func (s *Runs) specFields(tx *Tx, r *NewRun) (specFields, error) {
+func (s *Runs) specFields(tx *engine.Tx, r *NewRun) (specFields, error) {
 	if f, ok := s.groups.specs[r.SpecHash]; ok {
 		return f, nil
 	}

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"time"
 
+	"triphammer/server/store/internal/engine"
+
 	"triphammer/server/terms"
 )
 
@@ -33,7 +35,7 @@ const recentStarts = `SELECT created_at FROM runs WHERE state = 'QUEUED'
 	ORDER BY 1`
 
 // guardOf finds what is known of an automation.
-func (s *Runs) guardOf(tx *Tx, k Pausable) (*guard, error) {
+func (s *Runs) guardOf(tx *engine.Tx, k Pausable) (*guard, error) {
 	if g := s.groups.guards[k]; g != nil {
 		return g, nil
 	}
@@ -43,8 +45,8 @@ func (s *Runs) guardOf(tx *Tx, k Pausable) (*guard, error) {
 	if err != nil && !errors.Is(err, ErrNotFound) {
 		return nil, err
 	}
-	since := max(from, micros(s.now().Add(-guardTime)))
-	groups, least := []any{k.Name, k.Factory}, idAt(timeOf(since))
+	since := max(from, micros(s.Now().Add(-guardTime)))
+	groups, least := []any{k.Name, k.Factory}, engine.IdAt(timeOf(since))
 	err = tx.Each(recentStarts, append(append(groups, least, since), append(groups, least, since)...), func(rows *sql.Rows) (bool, error) {
 		var at int64
 		err := rows.Scan(&at)
@@ -66,7 +68,7 @@ func (s *Runs) guardOf(tx *Tx, k Pausable) (*guard, error) {
 
 // guarded tells whether a run of an automation may start. If it may not, because the
 // automation is in a loop, it pauses the automation.
-func (s *Runs) guarded(tx *Tx, r *NewRun) (starts bool, err error) {
+func (s *Runs) guarded(tx *engine.Tx, r *NewRun) (starts bool, err error) {
 	if r.Automation == "" || r.RetryOf != 0 {
 		return true, nil // a person starts it
 	}
@@ -85,7 +87,7 @@ func (s *Runs) guarded(tx *Tx, r *NewRun) (starts bool, err error) {
 			return false, err
 		}
 	}
-	now := micros(s.now())
+	now := micros(s.Now())
 	for len(g.starts) > 0 && g.starts[0] <= now-guardTime.Microseconds() {
 		g.starts = g.starts[1:]
 	}
@@ -101,10 +103,10 @@ func (s *Runs) guarded(tx *Tx, r *NewRun) (starts bool, err error) {
 	if reason == "" {
 		return true, nil
 	}
-	s.logger.Error("an automation is paused, because it is in a loop",
+	s.Logger.Error("an automation is paused, because it is in a loop",
 		"factory", r.Factory, "automation", r.Automation, "reason", reason, "cure", "triphammer automations resume "+r.Automation)
 	return false, errors.Join(
-		s.store.Pauses.pause(tx, Pause{Pausable: what, At: s.now(), By: guardian, Reason: reason}),
+		s.store.Pauses.pause(tx, Pause{Pausable: what, At: s.Now(), By: guardian, Reason: reason}),
 		s.store.Audit.add(tx, AuditEntry{
 			Actor: guardian, Action: "automation.pause", Object: r.Automation, Factory: r.Factory, Details: reason, Origin: "local",
 		}))
@@ -112,8 +114,8 @@ func (s *Runs) guarded(tx *Tx, r *NewRun) (starts bool, err error) {
 
 // countAnew makes the earlier runs of an automation not count towards its limit. It runs on
 // the writer.
-func (s *Runs) countAnew(tx *Tx, what Pausable) error {
+func (s *Runs) countAnew(tx *engine.Tx, what Pausable) error {
 	delete(s.groups.guards, what)
 	return tx.Exec(`INSERT INTO guards (factory, automation, counts_from) VALUES ($1, $2, $3)
-		ON CONFLICT (factory, automation) DO UPDATE SET counts_from = excluded.counts_from`, what.Factory, what.Name, micros(s.now()))
+		ON CONFLICT (factory, automation) DO UPDATE SET counts_from = excluded.counts_from`, what.Factory, what.Name, micros(s.Now()))
 }

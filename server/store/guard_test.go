@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"triphammer/server/store/internal/engine"
 )
 
 // TestLoopGuard: an automation that starts more runs in an hour than it may is paused, also
@@ -93,7 +95,7 @@ func TestNoGuard(t *testing.T) {
 	s := open(t)
 	s.Runs.Guard(0)
 	must[Recorded](t)(s.Deliveries.Record(t.Context(), delivery("1", "{}", "a")))
-	check(t, s.do(t.Context(), func(*Tx) error {
+	check(t, s.Do(t.Context(), func(*engine.Tx) error {
 		if n := len(s.groups.guards); n != 0 {
 			t.Errorf("the runs of %d automations are counted", n)
 		}

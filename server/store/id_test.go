@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"triphammer/server/store/internal/engine"
 )
 
 // TestIDs: ids and their text rise strictly, whatever the clock does, also over
@@ -15,7 +17,7 @@ func TestIDs(t *testing.T) {
 	s := open(t)
 	last, lastText := DeliveryID(0), ""
 	for round := range 4 {
-		check(t, s.do(t.Context(), func(tx *Tx) error {
+		check(t, s.Do(t.Context(), func(tx *engine.Tx) error {
 			for i := range 5000 {
 				id := DeliveryID(tx.NextID())
 				text := id.String()
@@ -78,11 +80,11 @@ func FuzzParseID(f *testing.F) {
 // TestIDAtTheEnds: times before the first id and after the last one order as they
 // should.
 func TestIDAtTheEnds(t *testing.T) {
-	now := idAt(time.Now())
-	if first := idAt(time.Unix(0, 0)); first != 0 || now <= first {
+	now := engine.IdAt(time.Now())
+	if first := engine.IdAt(time.Unix(0, 0)); first != 0 || now <= first {
 		t.Errorf("1970: %d", first)
 	}
-	if last := idAt(time.Date(2099, 1, 1, 0, 0, 0, 0, time.UTC)); last <= now {
+	if last := engine.IdAt(time.Date(2099, 1, 1, 0, 0, 0, 0, time.UTC)); last <= now {
 		t.Errorf("2099: %d, now %d", last, now)
 	}
 }

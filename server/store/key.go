@@ -9,6 +9,8 @@ import (
 	"strings"
 	"time"
 
+	"triphammer/server/store/internal/engine"
+
 	"triphammer/server/secret"
 	"triphammer/server/terms"
 )
@@ -72,7 +74,7 @@ type Keys struct{ *db }
 func (s *Keys) Create(ctx context.Context, k Key) (*Key, secret.Value, error) {
 	token := secret.NewToken(keyPrefix)
 	hash := secret.HashToken(token)
-	err := s.do(ctx, func(tx *Tx) error {
+	err := s.Do(ctx, func(tx *engine.Tx) error {
 		var n int64
 		if err := tx.Row("SELECT count(*) FROM api_keys WHERE name = $1 AND revoked_at = 0", []any{k.Name}, &n); err != nil {
 			return err
@@ -80,7 +82,7 @@ func (s *Keys) Create(ctx context.Context, k Key) (*Key, secret.Value, error) {
 		if n > 0 {
 			return fmt.Errorf("a key named %q exists: %w", k.Name, ErrConflict)
 		}
-		k.ID, k.CreatedAt = KeyID(tx.NextID()), s.now()
+		k.ID, k.CreatedAt = KeyID(tx.NextID()), s.Now()
 		return tx.Exec(`INSERT INTO api_keys (id, name, kind, owner, scopes, factory, hash, created_at, expires_at, revoked_at, last_used_at)
 			VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, 0, 0)`, k.ID, k.Name, k.Kind, k.Owner, strings.Join(k.Scopes, ","), k.Factory, hash[:], micros(k.CreatedAt), micros(k.ExpiresAt))
 	})
@@ -111,7 +113,7 @@ func (s *Keys) ByToken(ctx context.Context, token string) (*Key, error) {
 		return nil, ErrKey
 	}
 	hash := secret.HashToken(token)
-	k, err := first(list(ctx, s.DB, scanKey, "SELECT "+keyColumns+" FROM api_keys WHERE hash = $1", hash[:]))
+	k, err := engine.First(engine.List(ctx, s.DB, scanKey, "SELECT "+keyColumns+" FROM api_keys WHERE hash = $1", hash[:]))
 	if errors.Is(err, ErrNotFound) {
 		return nil, ErrKey
 	}
@@ -124,11 +126,11 @@ func (s *Keys) ByToken(ctx context.Context, token string) (*Key, error) {
 	}
 	if last, ok := s.touched.Load(k.ID); !ok || now.Sub(last.(time.Time)) >= touchEvery {
 		s.touched.Store(k.ID, now)
-		err := s.do(ctx, func(tx *Tx) error {
+		err := s.Do(ctx, func(tx *engine.Tx) error {
 			return tx.Exec("UPDATE api_keys SET last_used_at = $1 WHERE id = $2", micros(now), k.ID)
 		})
 		if err != nil {
-			s.logger.Warn("the last use of a key could not be noted", "key", k.Name, "error", err)
+			s.Logger.Warn("the last use of a key could not be noted", "key", k.Name, "error", err)
 		}
 	}
 	return k, nil
@@ -136,7 +138,7 @@ func (s *Keys) ByToken(ctx context.Context, token string) (*Key, error) {
 
 // List lists all keys, newest first.
 func (s *Keys) List(ctx context.Context) ([]*Key, error) {
-	return list(ctx, s.DB, scanKey, "SELECT "+keyColumns+" FROM api_keys ORDER BY id DESC")
+	return engine.List(ctx, s.DB, scanKey, "SELECT "+keyColumns+" FROM api_keys ORDER BY id DESC")
 }
 
 // Revoke ends a key, found by id or by name, at once, and with it the sessions
@@ -153,8 +155,8 @@ func (s *Keys) Revoke(ctx context.Context, idOrName string) (*Key, Ended, error)
 		return nil, ended, fmt.Errorf("key %s: %w", idOrName, ErrNotFound)
 	}
 	k := keys[i]
-	k.RevokedAt = s.now()
-	err = s.do(ctx, func(tx *Tx) error {
+	k.RevokedAt = s.Now()
+	err = s.Do(ctx, func(tx *engine.Tx) error {
 		if err := tx.Exec("UPDATE api_keys SET revoked_at = $1 WHERE id = $2", micros(k.RevokedAt), k.ID); err != nil {
 			return err
 		}

@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"triphammer/server/store/internal/engine"
 )
 
 // A list of runs is read in one of three ways:
@@ -94,7 +96,7 @@ func (s *Runs) List(ctx context.Context, q RunQuery) ([]*Run, error) {
 	}
 	w := where{}
 	w.add(in(&w, "r.id", ids))
-	rows, err := list(ctx, s.DB, scanRun, selectRun+w.sql(), w.args...)
+	rows, err := engine.List(ctx, s.DB, scanRun, selectRun+w.sql(), w.args...)
 	if err != nil {
 		return nil, err
 	}
@@ -145,7 +147,7 @@ func (l *lister) queued(ctx context.Context) (found []hit, err error) {
 	q := *l
 	q.part = inQueue
 	if !l.UpdatedAfter.IsZero() {
-		q.least = max(l.least, idAt(l.UpdatedAfter)) // a queued run is not updated
+		q.least = max(l.least, engine.IdAt(l.UpdatedAfter)) // a queued run is not updated
 	}
 	if q.groups, err = l.queuedGroups(ctx); err != nil || len(q.groups) == 0 {
 		return nil, err
@@ -165,7 +167,7 @@ func (l *lister) queuedGroups(ctx context.Context) ([]groupRow, error) {
 	if l.grouped && len(l.groups) <= maxWalks {
 		return l.groups, nil
 	}
-	all, err := list(ctx, l.db.DB, scanGroup, fmt.Sprintf(`WITH RECURSIVE q(id, n) AS (SELECT min(group_id), 1 FROM runs WHERE state = 'QUEUED'
+	all, err := engine.List(ctx, l.db.DB, scanGroup, fmt.Sprintf(`WITH RECURSIVE q(id, n) AS (SELECT min(group_id), 1 FROM runs WHERE state = 'QUEUED'
 		UNION ALL SELECT (SELECT min(group_id) FROM runs WHERE state = 'QUEUED' AND group_id > q.id), n + 1 FROM q WHERE q.id IS NOT NULL AND n < %d)
 		SELECT g.id, g.automation, g.agent FROM q JOIN run_groups g ON g.id = q.id`, maxWalks+1))
 	if err != nil || !l.grouped || len(all) > maxWalks {
@@ -207,7 +209,7 @@ func (l *lister) collect(ctx context.Context) ([]hit, error) {
 		return nil, err
 	}
 	query := fmt.Sprintf("SELECT id, %s, TRUE FROM runs%s ORDER BY %s %[4]s, %[5]s %[4]s", column, w.sql(), l.db.unindexed(column), direction, l.db.unindexed("id"))
-	return list(ctx, l.db.DB, scanHit, query+w.limit(l.Limit), w.args...)
+	return engine.List(ctx, l.db.DB, scanHit, query+w.limit(l.Limit), w.args...)
 }
 
 // MaxCount is the largest number of runs of a state that Runs.Count counts.
@@ -241,10 +243,10 @@ func (s *Runs) Count(ctx context.Context, q RunQuery) (counts map[RunState]int64
 			w.add("group_id IN (" + l.groupIDs() + ")")
 		}
 		if !since.IsZero() {
-			w.add("id >= ?", idAt(since))
+			w.add("id >= ?", engine.IdAt(since))
 		}
 		var n int64
-		err := s.read.QueryRowContext(ctx, fmt.Sprintf("SELECT count(*) FROM (SELECT 1 FROM runs%s LIMIT %d) AS part", w.sql(), MaxCount), w.args...).Scan(&n)
+		err := s.Read.QueryRowContext(ctx, fmt.Sprintf("SELECT count(*) FROM (SELECT 1 FROM runs%s LIMIT %d) AS part", w.sql(), MaxCount), w.args...).Scan(&n)
 		if err != nil {
 			return nil, false, err
 		}

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"triphammer/server/store/internal/engine"
 )
 
 // merge reads the first runs of each group and state, and keeps the first of all. By
@@ -62,7 +64,7 @@ func (l *lister) mergeFirst(ctx context.Context, groups []groupRow, states []Run
 	if err != nil {
 		return nil, false, err
 	}
-	conn, err := l.db.read.Conn(ctx) // to look for a free one each time costs 6 %
+	conn, err := l.db.Read.Conn(ctx) // to look for a free one each time costs 6 %
 	if err != nil {
 		return nil, false, err
 	}
@@ -77,11 +79,11 @@ func (l *lister) mergeFirst(ctx context.Context, groups []groupRow, states []Run
 	for _, state := range states {
 		for _, g := range groups {
 			args[at], args[at+1] = string(state), g.id
-			rows, err := stmt.QueryContext(ctx, l.db.plain(args)...)
+			rows, err := stmt.QueryContext(ctx, l.db.Plain(args)...)
 			if err != nil {
 				return nil, false, err
 			}
-			hits, err := scanAll(rows, scanHit)
+			hits, err := engine.ScanAll(rows, scanHit)
 			if err != nil {
 				return nil, false, err
 			}
@@ -124,7 +126,7 @@ func (l *lister) ofGroup(most int) (query string, args []any, at int, err error)
 		order = "id " // which is every order there
 	}
 	query = fmt.Sprintf("SELECT id, %s, %s FROM runs%s ORDER BY %s%s LIMIT %d", column, matches, w.sql(), order, direction, most)
-	return query, w.args, at, checkPlaceholders(query)
+	return query, w.args, at, engine.CheckPlaceholders(query)
 }
 
 // compare is the order of the list.

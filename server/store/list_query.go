@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"triphammer/server/store/internal/engine"
 )
 
 // RunSort is what a list of runs is sorted by.
@@ -71,20 +73,20 @@ func (l *lister) prepare(ctx context.Context) (err error) {
 		!l.UpdatedAfter.IsZero() && l.Sort != ByUpdated || l.Webhook != ""
 	l.filtered = l.checked || l.grouped || len(l.States) > 0
 	if l.filtered || l.Sort == ByAgent || !l.UpdatedAfter.IsZero() {
-		l.groups, err = list(ctx, l.db.DB, scanGroup, "SELECT id, automation, agent FROM run_groups"+w.sql()+" ORDER BY id", w.args...)
+		l.groups, err = engine.List(ctx, l.db.DB, scanGroup, "SELECT id, automation, agent FROM run_groups"+w.sql()+" ORDER BY id", w.args...)
 		l.none = len(l.groups) == 0
 	}
 	if err != nil || l.none {
 		return err
 	}
 	if !l.CreatedAfter.IsZero() { // ids are times, to the millisecond
-		l.least = idAt(l.CreatedAfter)
+		l.least = engine.IdAt(l.CreatedAfter)
 	}
 	newestFirst := !l.Ascending && (l.Sort == ByCreated || l.Sort == ByAgent) // so updated runs come soon
 	if !l.UpdatedAfter.IsZero() && l.Sort != ByUpdated && !newestFirst {
 		// Older runs can have been updated since then; a queued one is not updated.
-		least, since := int64(0), idAt(l.UpdatedAfter)
-		err := l.db.read.QueryRowContext(ctx, "SELECT coalesce(min("+l.db.unindexed("id")+"), $1) FROM runs WHERE updated_at > $2 AND "+leftQueue,
+		least, since := int64(0), engine.IdAt(l.UpdatedAfter)
+		err := l.db.Read.QueryRowContext(ctx, "SELECT coalesce(min("+l.db.unindexed("id")+"), $1) FROM runs WHERE updated_at > $2 AND "+leftQueue,
 			since, micros(l.UpdatedAfter)).Scan(&least)
 		if err != nil {
 			return err
@@ -187,10 +189,10 @@ func (l *lister) checks(w *where, along bool) {
 	// An id has the time to the millisecond: in the millisecond of the limit, the row has it
 	// exactly.
 	if at := l.CreatedAfter; !at.IsZero() {
-		w.add("(id >= ? OR created_at > ?)", idAt(at.Add(time.Millisecond)), micros(at))
+		w.add("(id >= ? OR created_at > ?)", engine.IdAt(at.Add(time.Millisecond)), micros(at))
 	}
 	if at := l.CreatedBefore; !at.IsZero() {
-		w.add("(id < ? OR created_at < ?)", idAt(at), micros(at))
+		w.add("(id < ? OR created_at < ?)", engine.IdAt(at), micros(at))
 	}
 	if !l.UpdatedAfter.IsZero() && l.Sort != ByUpdated {
 		w.add("updated_at > ?", micros(l.UpdatedAfter))
@@ -226,7 +228,7 @@ type word struct {
 
 // prepareSearch finds what the words of a search say about the groups.
 func (l *lister) prepareSearch(ctx context.Context) error {
-	named, err := list(ctx, l.db.DB, scanGroup, "SELECT id, automation, agent FROM run_groups WHERE automation <> ''")
+	named, err := engine.List(ctx, l.db.DB, scanGroup, "SELECT id, automation, agent FROM run_groups WHERE automation <> ''")
 	if err != nil {
 		return err
 	}

@@ -13,6 +13,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"triphammer/server/store/internal/engine"
 )
 
 // listed is a store with runs of every kind, and what is known of them without
@@ -267,7 +269,7 @@ func TestGroupsAreForgotten(t *testing.T) {
 	failure := fmt.Errorf("no")
 	hash, data := spec("web", "", "", "")
 	r := NewRun{Factory: "default", Source: SourceAPI, SpecHash: hash, Spec: data}
-	err := s.do(t.Context(), func(tx *Tx) error {
+	err := s.Do(t.Context(), func(tx *engine.Tx) error {
 		if _, err := s.Runs.insert(tx, &r, 0); err != nil {
 			return err
 		}
@@ -335,7 +337,7 @@ func fill(b *testing.B, s *fixture, n int) {
 		group int64
 	}
 	var kinds []kind
-	check(b, s.do(ctx, func(tx *Tx) error {
+	check(b, s.Do(ctx, func(tx *engine.Tx) error {
 		for i := range 100 {
 			k := kind{NewRun: NewRun{Factory: "default", Source: SourceWebhook, Automation: fmt.Sprint("a", i), Title: fmt.Sprint("a", i), CreatorKind: "automation", CreatorName: fmt.Sprint("a", i)}}
 			if i == 99 {
@@ -365,7 +367,7 @@ func fill(b *testing.B, s *fixture, n int) {
 	start := s.at.Add(-time.Duration(n) * time.Second)
 	r := rand.New(rand.NewPCG(1, 2))
 	for from := 0; from < n; from += 20_000 {
-		check(b, s.do(ctx, func(tx *Tx) error {
+		check(b, s.Do(ctx, func(tx *engine.Tx) error {
 			for i := from; i < min(n, from+20_000); i++ {
 				k := kinds[r.IntN(99)]
 				if i < n/4 && i%2 == 0 {
@@ -381,7 +383,7 @@ func fill(b *testing.B, s *fixture, n int) {
 					}
 				}
 				at := start.Add(time.Duration(i) * time.Second)
-				id := idAt(at) | int64(i)&(1<<randomBits-1)
+				id := engine.IdAt(at) | int64(i)&(1<<engine.RandomBits-1)
 				title := k.Title
 				if k.Automation == "" {
 					title = fmt.Sprint("Fix number ", i)
@@ -465,7 +467,7 @@ func TestLeaseAndClock(t *testing.T) {
 // percentile.
 func BenchmarkQueue(b *testing.B) {
 	s := open(b)
-	check(b, s.do(b.Context(), func(tx *Tx) error {
+	check(b, s.Do(b.Context(), func(tx *engine.Tx) error {
 		for i := range 600_000 {
 			name := fmt.Sprint("a", i%50)
 			if i == 300_000 {
@@ -481,7 +483,7 @@ func BenchmarkQueue(b *testing.B) {
 		}
 		return nil
 	}))
-	middle := RunID(idAt(s.at.Add(-150 * time.Second)))
+	middle := RunID(engine.IdAt(s.at.Add(-150 * time.Second)))
 	for name, q := range map[string]RunQuery{
 		"none": {}, "state": {States: []RunState{Queued}}, "automation": {Automation: "a7"}, "source": {Sources: []string{SourceWebhook}},
 		"updated after": {States: []RunState{Queued}, UpdatedAfter: s.at.Add(-time.Minute)}, "created after": {States: []RunState{Queued}, CreatedAfter: s.at.Add(-time.Minute)},

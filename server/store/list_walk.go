@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"strconv"
 	"time"
+
+	"triphammer/server/store/internal/engine"
 )
 
 // walk reads a page along the order itself. If not every run matches, it reads at most
@@ -24,7 +26,7 @@ func (l *lister) walk(ctx context.Context) ([]hit, error) {
 		l.conditions(&w, true)
 		from += w.sql()
 	}
-	return list(ctx, l.db.DB, scanHit, "SELECT id, "+column+", TRUE FROM "+from+order+w.limit(l.Limit), w.args...)
+	return engine.List(ctx, l.db.DB, scanHit, "SELECT id, "+column+", TRUE FROM "+from+order+w.limit(l.Limit), w.args...)
 }
 
 func scanHit(rows *sql.Rows) (h hit, err error) {
@@ -69,7 +71,7 @@ func (l *lister) bounds(w *where, id string) error {
 		w.add(id+" >= ?", l.least)
 	}
 	if !l.CreatedBefore.IsZero() {
-		w.add(id+" < ?", idAt(l.CreatedBefore.Add(time.Millisecond)))
+		w.add(id+" < ?", engine.IdAt(l.CreatedBefore.Add(time.Millisecond)))
 	}
 	if l.Sort == ByUpdated {
 		if l.part == inQueue {
@@ -103,12 +105,12 @@ func (l *lister) bounds(w *where, id string) error {
 
 // queuedAt is when a run came into the queue, from its id and to the millisecond. A queued
 // run is not updated, so this is updated_at, and the ids are in its order.
-var queuedAt = fmt.Sprintf("((id >> %d) + %d) * 1000", randomBits, epoch)
+var queuedAt = fmt.Sprintf("((id >> %d) + %d) * 1000", engine.RandomBits, engine.Epoch)
 
 // boundsInQueue is bounds for the order of queuedAt, in terms of the ids.
 func (l *lister) boundsInQueue(w *where, id string) error {
 	if !l.UpdatedAfter.IsZero() {
-		w.add(id+" >= ?", idAt(l.UpdatedAfter))
+		w.add(id+" >= ?", engine.IdAt(l.UpdatedAfter))
 	}
 	if l.After.ID == 0 {
 		return nil
@@ -119,7 +121,7 @@ func (l *lister) boundsInQueue(w *where, id string) error {
 	}
 	// If the cursor is at the beginning of a millisecond, the runs of this millisecond are
 	// compared by their ids. Else all of them come before it.
-	first, next := idAt(timeOf(micros)), idAt(timeOf(micros).Add(time.Millisecond))
+	first, next := engine.IdAt(timeOf(micros)), engine.IdAt(timeOf(micros).Add(time.Millisecond))
 	switch {
 	case l.Ascending && micros%1000 == 0:
 		w.add(id+" > ?", max(first-1, min(int64(l.After.ID), next-1)))

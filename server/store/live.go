@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+
+	"triphammer/server/store/internal/engine"
 )
 
 // ErrStale refuses what was decided by definitions that are not live any more (SPEC 17.2):
@@ -15,8 +17,8 @@ var ErrStale = errors.New("other definitions have become live")
 // Live is the apply whose definitions a factory serves: the newest that was recorded
 // as applied; 0: none. The error is ErrWentBack if the database has lost a newer one.
 func (s *Applies) Live(ctx context.Context, factory string) (id ApplyID, err error) {
-	if err = s.read.QueryRowContext(ctx, liveApply, factory).Scan(&id); err != nil {
-		return 0, damaged(err)
+	if err = s.Read.QueryRowContext(ctx, liveApply, factory).Scan(&id); err != nil {
+		return 0, engine.Damaged(err)
 	}
 	return id, s.forward(factory, id)
 }
@@ -25,7 +27,7 @@ const liveApply = "SELECT coalesce(max(id), 0) FROM applies WHERE factory = $1 A
 
 // live is Live as the transaction sees it. It runs on the writer, which remembers
 // it: a delivery pays no statement for it.
-func (s *Applies) live(tx *Tx, factory string) (id ApplyID, err error) {
+func (s *Applies) live(tx *engine.Tx, factory string) (id ApplyID, err error) {
 	if id, known := s.groups.live[factory]; known {
 		return id, nil
 	}
@@ -48,7 +50,7 @@ func (s *Applies) setLive(factory string, id ApplyID) {
 
 // isStale tells whether an apply is not the live one of its factory any more. What no apply
 // decided (0) is never stale.
-func (s *Applies) isStale(tx *Tx, factory string, decided ApplyID) (bool, error) {
+func (s *Applies) isStale(tx *engine.Tx, factory string, decided ApplyID) (bool, error) {
 	if decided == 0 || s.unfenced {
 		return false, nil
 	}
@@ -57,7 +59,7 @@ func (s *Applies) isStale(tx *Tx, factory string, decided ApplyID) (bool, error)
 }
 
 // notStale is the error ErrStale if isStale.
-func (s *Applies) notStale(tx *Tx, factory string, decided ApplyID) error {
+func (s *Applies) notStale(tx *engine.Tx, factory string, decided ApplyID) error {
 	stale, err := s.isStale(tx, factory, decided)
 	if err == nil && stale {
 		err = fmt.Errorf("%s does not serve any more: %w", decided, ErrStale)
@@ -67,7 +69,7 @@ func (s *Applies) notStale(tx *Tx, factory string, decided ApplyID) error {
 
 // checkFence refuses an apply that was made while another one became live, or that uses a
 // secret which was deleted meanwhile.
-func (s *Applies) checkFence(tx *Tx, a *Apply) error {
+func (s *Applies) checkFence(tx *engine.Tx, a *Apply) error {
 	if !a.Fenced || a.Outcome != applied || s.unfenced {
 		return nil
 	}
@@ -107,7 +109,7 @@ const reportOf = "report " // and the name of a factory: the name of its report 
 
 // SetReport keeps what the leader reports of a factory for the other servers.
 func (s *Applies) SetReport(ctx context.Context, factory string, report []byte) error {
-	return s.do(ctx, func(tx *Tx) error {
+	return s.Do(ctx, func(tx *engine.Tx) error {
 		return tx.Exec("INSERT INTO meta (name, value) VALUES ($1, $2) ON CONFLICT (name) DO UPDATE SET value = excluded.value", reportOf+factory, string(report))
 	})
 }
@@ -115,7 +117,7 @@ func (s *Applies) SetReport(ctx context.Context, factory string, report []byte) 
 // Reports are what the leader reported last, by factory.
 func (s *Applies) Reports(ctx context.Context) (map[string][]byte, error) {
 	reports := make(map[string][]byte)
-	_, err := list(ctx, s.DB, func(rows *sql.Rows) (none struct{}, err error) {
+	_, err := engine.List(ctx, s.DB, func(rows *sql.Rows) (none struct{}, err error) {
 		var name, report string
 		err = rows.Scan(&name, &report)
 		reports[strings.TrimPrefix(name, reportOf)] = []byte(report)

@@ -59,10 +59,10 @@ func TestStaleDecisions(t *testing.T) {
 	}
 	check(t, s.Schedules.Sync(ctx, "default", second, []Schedule{{Automation: "a", Cron: "@daily", Enabled: true}}))
 	schedule := must[[]*Schedule](t)(s.Schedules.List(ctx, ""))[0]
-	if _, err := s.Schedules.Fire(ctx, Tick{Schedule: schedule, At: s.now(), ApplyID: first}); !errors.Is(err, ErrStale) {
+	if _, err := s.Schedules.Fire(ctx, Tick{Schedule: schedule, At: s.Now(), ApplyID: first}); !errors.Is(err, ErrStale) {
 		t.Error(err)
 	}
-	must[[]RunID](t)(s.Schedules.Fire(ctx, Tick{Schedule: schedule, At: s.now(), ApplyID: second}))
+	must[[]RunID](t)(s.Schedules.Fire(ctx, Tick{Schedule: schedule, At: s.Now(), ApplyID: second}))
 }
 
 // SPEC 17.2: of two applies that began at the same time, one becomes live. The other one, which

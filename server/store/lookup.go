@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strconv"
 	"time"
+
+	"triphammer/server/store/internal/engine"
 )
 
 // States of a Lookup.
@@ -34,8 +36,8 @@ type Lookup struct {
 type Lookups struct{ *db }
 
 // ask records the questions of a new delivery.
-func (s *Lookups) ask(tx *Tx, id DeliveryID, waiting []Lookup) error {
-	now := micros(s.now())
+func (s *Lookups) ask(tx *engine.Tx, id DeliveryID, waiting []Lookup) error {
+	now := micros(s.Now())
 	for _, l := range waiting {
 		err := tx.Exec(`INSERT INTO lookups (delivery_id, provider, name, args, state, due_at, attempts, answer, detail, created_at, updated_at)
 			VALUES ($1, $2, $3, $4, 'waiting', $5, 0, '[]', '', $5, $5)`, int64(id), l.Provider, l.Name, l.Args, now)
@@ -61,7 +63,7 @@ func scanLookup(rows *sql.Rows) (l Lookup, err error) {
 // Waiting are the questions that wait for an attempt, the longest due first, and of each webhook
 // the first ones: those of others come however many wait there.
 func (s *Lookups) Waiting(ctx context.Context, perWebhook int) ([]Lookup, error) {
-	return list(ctx, s.DB, scanLookup, "SELECT "+lookupColumns+`, webhook_uid FROM (
+	return engine.List(ctx, s.DB, scanLookup, "SELECT "+lookupColumns+`, webhook_uid FROM (
 			SELECT lookups.*, COALESCE(d.webhook_uid, '') AS webhook_uid, ROW_NUMBER() OVER (PARTITION BY d.webhook_uid ORDER BY due_at, delivery_id) AS place
 			FROM lookups LEFT JOIN deliveries d ON d.id = delivery_id WHERE due_at <> 0
 		) l WHERE place <= $1 ORDER BY due_at`, perWebhook)
@@ -69,15 +71,15 @@ func (s *Lookups) Waiting(ctx context.Context, perWebhook int) ([]Lookup, error)
 
 // Of are the questions of a delivery.
 func (s *Lookups) Of(ctx context.Context, id DeliveryID) ([]Lookup, error) {
-	return list(ctx, s.DB, scanLookup, "SELECT "+lookupColumns+", '' FROM lookups l WHERE delivery_id = $1 ORDER BY name, args", int64(id))
+	return engine.List(ctx, s.DB, scanLookup, "SELECT "+lookupColumns+", '' FROM lookups l WHERE delivery_id = $1 ORDER BY name, args", int64(id))
 }
 
 // Drop forgets the questions of a delivery that is gone.
 func (s *Lookups) Drop(ctx context.Context, id DeliveryID) error {
-	return s.do(ctx, func(tx *Tx) error { return s.drop(tx, id) })
+	return s.Do(ctx, func(tx *engine.Tx) error { return s.drop(tx, id) })
 }
 
-func (s *Lookups) drop(tx *Tx, id DeliveryID) error {
+func (s *Lookups) drop(tx *engine.Tx, id DeliveryID) error {
 	return tx.Exec("DELETE FROM lookups WHERE delivery_id = $1", int64(id))
 }
 
@@ -86,7 +88,7 @@ func (s *Lookups) drop(tx *Tx, id DeliveryID) error {
 // that was withheld, is not started again. A question that does not wait any more stays as
 // it is.
 func (s *Lookups) Record(ctx context.Context, id DeliveryID, asked []Lookup, runs []NewRun) (started []RunID, err error) {
-	err = s.grow(ctx, func(tx *Tx) error {
+	err = s.Grow(ctx, func(tx *engine.Tx) error {
 		started = nil
 		for _, l := range asked {
 			answer, err := json.Marshal(append([]string{}, l.Answer...))
@@ -95,7 +97,7 @@ func (s *Lookups) Record(ctx context.Context, id DeliveryID, asked []Lookup, run
 			}
 			err = tx.Exec(`UPDATE lookups SET state = $1, due_at = $2, attempts = $3, answer = $4, detail = $5, updated_at = $6
 				WHERE delivery_id = $7 AND name = $8 AND args = $9 AND due_at <> 0`,
-				l.State, micros(l.DueAt), l.Attempts, string(answer), l.Detail, micros(s.now()), int64(id), l.Name, l.Args)
+				l.State, micros(l.DueAt), l.Attempts, string(answer), l.Detail, micros(s.Now()), int64(id), l.Name, l.Args)
 			if err != nil {
 				return err
 			}
@@ -110,7 +112,7 @@ func (s *Lookups) Record(ctx context.Context, id DeliveryID, asked []Lookup, run
 }
 
 // startLater starts runs of a delivery that was recorded before.
-func (s *Lookups) startLater(tx *Tx, id DeliveryID, runs []NewRun) (started []RunID, err error) {
+func (s *Lookups) startLater(tx *engine.Tx, id DeliveryID, runs []NewRun) (started []RunID, err error) {
 	d := NewDelivery{}
 	var reason, detail string
 	err = tx.Row("SELECT webhook_uid, replay_of, reason, detail FROM deliveries WHERE id = $1", []any{int64(id)}, &d.WebhookUID, &d.ReplayOf, &reason, &detail)

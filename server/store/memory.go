@@ -3,6 +3,8 @@ package store
 import (
 	"context"
 	"database/sql"
+
+	"triphammer/server/store/internal/engine"
 )
 
 // memory is what the writer remembers of the store, so that most changes read nothing. If something
@@ -24,7 +26,7 @@ type memory struct {
 type hooks struct{ *db }
 
 // Admit refuses another sealing key than that of the store (SPEC 10.1).
-func (s hooks) Admit(tx *Tx) error {
+func (s hooks) Admit(tx *engine.Tx) error {
 	have, err := tx.Meta("sealing key")
 	if err == nil && have == "" { // of several servers that begin at the same time, one says which
 		err = tx.Exec("INSERT INTO meta (name, value) VALUES ('sealing key', $1) ON CONFLICT (name) DO NOTHING", s.key.ID())
@@ -42,7 +44,7 @@ func (s hooks) Admit(tx *Tx) error {
 }
 
 // Opened reads which rows have no digests, and the newest id.
-func (s hooks) Opened(tx *Tx) (lastID int64, err error) {
+func (s hooks) Opened(tx *engine.Tx) (lastID int64, err error) {
 	since, err := tx.Meta(metaUndigested)
 	if err == nil {
 		err = s.digestsSince(since)
@@ -58,7 +60,7 @@ func (s hooks) Opened(tx *Tx) (lastID int64, err error) {
 }
 
 // Expect finds the deliveries that have the identities already.
-func (s hooks) Expect(tx *Tx, identities [][]byte) error {
+func (s hooks) Expect(tx *engine.Tx, identities [][]byte) error {
 	s.identities = nil
 	if len(identities) == 0 {
 		return nil
@@ -81,7 +83,7 @@ func (s hooks) Expect(tx *Tx, identities [][]byte) error {
 }
 
 // Committed shows what is paused to everybody, if that has changed.
-func (s hooks) Committed(tx *Tx) error {
+func (s hooks) Committed(tx *engine.Tx) error {
 	if !s.pausesChanged {
 		return nil
 	}
@@ -108,26 +110,26 @@ func (s hooks) WentBack(newest, seen int64) {
 func (s hooks) MayDiffer() { s.store.Pauses.mayDiffer() }
 
 // Wake shows what another process paused, and ends the pauses whose time is over.
-func (s hooks) Wake(ctx context.Context, write func(func(tx *Tx) error) error) {
+func (s hooks) Wake(ctx context.Context, write func(func(tx *engine.Tx) error) error) {
 	if err := s.store.Pauses.refresh(ctx); err != nil {
-		s.logger.Warn("what is paused could not be read", "error", err)
+		s.Logger.Warn("what is paused could not be read", "error", err)
 	}
 	if err := s.store.Pauses.endNow(write); err != nil {
-		s.logger.Warn("the end of a pause could not be recorded; it has ended all the same", "error", err)
+		s.Logger.Warn("the end of a pause could not be recorded; it has ended all the same", "error", err)
 	}
 }
 
 // stamp is the time of a change of a run. It is after that of each change which another
 // process committed before, whatever the clocks of their machines show: who reads on from a
 // Mark misses none.
-func (s *db) stamp(tx *Tx) int64 {
+func (s *db) stamp(tx *engine.Tx) int64 {
 	if s.othersWrote {
 		var newest int64
 		if tx.Row(newestStamp, nil, &newest) == nil { // else the transaction fails
 			s.others, s.othersWrote = max(s.others, newest), false
 		}
 	}
-	at := micros(s.now())
+	at := micros(s.Now())
 	if at <= s.others {
 		s.others++
 		at = s.others

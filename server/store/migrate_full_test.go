@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"triphammer/server/store/internal/engine"
+
 	"triphammer/server/store/storetest"
 )
 
@@ -18,10 +20,10 @@ func TestUpgradeWhileAway(t *testing.T) {
 	s.cfg.URL = storetest.Postgres(t)
 	s.reopen(t)
 	must[Recorded](t)(s.Deliveries.Record(t.Context(), delivery("1", "{}")))
-	check(t, s.do(t.Context(), func(tx *Tx) error {
-		return errors.Join(tx.SetMeta("schema", "99"), tx.SetMeta(metaNeeds, "98"))
+	check(t, s.Do(t.Context(), func(tx *engine.Tx) error {
+		return errors.Join(tx.SetMeta("schema", "99"), tx.SetMeta(engine.MetaNeeds, "98"))
 	}))
-	_, _ = s.read.ExecContext(t.Context(), "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()")
+	_, _ = s.Read.ExecContext(t.Context(), "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()")
 	var err error
 	for end := time.Now().Add(30 * time.Second); !errors.Is(err, ErrNewerSchema) && time.Now().Before(end); { // at first it finds out that the connection is lost
 		if _, err = s.Deliveries.Record(t.Context(), delivery("2", "{}")); err == nil {

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"testing/fstest"
+
+	"triphammer/server/store/internal/engine"
 )
 
 // later are the migrations of a program that has more of them, the same for both engines.
@@ -15,12 +17,12 @@ func later(t *testing.T, more ...string) fs.FS {
 	t.Helper()
 	all := make(fstest.MapFS)
 	for _, folder := range []string{"migrations", "migrations/postgres"} {
-		known := must[[]migration](t)(migrationsOf(migrations, folder))
+		known := must[[]engine.Migration](t)(engine.MigrationsOf(migrations, folder))
 		for _, m := range known {
-			all[path.Join(folder, m.name)] = &fstest.MapFile{Data: []byte(m.text)}
+			all[path.Join(folder, m.Name)] = &fstest.MapFile{Data: []byte(m.Text)}
 		}
 		for i, text := range more {
-			all[path.Join(folder, fmt.Sprintf("%04d_more.sql", newest(known)+1+i))] = &fstest.MapFile{Data: []byte(text)}
+			all[path.Join(folder, fmt.Sprintf("%04d_more.sql", engine.Newest(known)+1+i))] = &fstest.MapFile{Data: []byte(text)}
 		}
 	}
 	return all
@@ -52,7 +54,7 @@ func TestRollingUpgrade(t *testing.T) {
 	s.reopen(t) // a start of the older program
 	must[Recorded](t)(s.Deliveries.Record(t.Context(), delivery("1", `{"n":1}`, "a")))
 	var added int
-	check(t, s.read.QueryRowContext(t.Context(), "SELECT added FROM pins").Scan(&added))
+	check(t, s.Read.QueryRowContext(t.Context(), "SELECT added FROM pins").Scan(&added))
 	if v, _ := versionOf(t, s.Store); added != 7 || v != known+1 {
 		t.Errorf("schema %d, %d", v, added)
 	}

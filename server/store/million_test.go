@@ -11,6 +11,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"triphammer/server/store/internal/engine"
 )
 
 const million = 1_000_000
@@ -23,7 +25,7 @@ func (f *fixture) stock(t testing.TB, n int, age time.Duration) {
 	end := f.at
 	const chunk = 10_000
 	for done := 0; done < n; {
-		check(t, f.do(ctx, func(tx *Tx) error {
+		check(t, f.Do(ctx, func(tx *engine.Tx) error {
 			for range min(chunk, n-done) {
 				f.at = end.Add(-age + age/time.Duration(n)*time.Duration(done))
 				if err := f.record(tx, numbered(done, f.at)); err != nil {
@@ -34,7 +36,7 @@ func (f *fixture) stock(t testing.TB, n int, age time.Duration) {
 			return nil
 		}))
 	}
-	check(t, f.do(ctx, func(tx *Tx) error {
+	check(t, f.Do(ctx, func(tx *engine.Tx) error {
 		f.at = end
 		return tx.Exec("UPDATE runs SET state = 'SUCCEEDED' WHERE state = 'QUEUED'")
 	}))
@@ -97,7 +99,7 @@ func at(sorted []time.Duration, share float64) time.Duration {
 }
 
 // record is Deliveries.Record on the writer.
-func (f *fixture) record(tx *Tx, d *NewDelivery) error {
+func (f *fixture) record(tx *engine.Tx, d *NewDelivery) error {
 	_, err := f.Deliveries.record(tx, d, encodeDelivery(d, new([]byte)))
 	return err
 }

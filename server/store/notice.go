@@ -4,6 +4,8 @@ import (
 	"context"
 	"database/sql"
 	"time"
+
+	"triphammer/server/store/internal/engine"
 )
 
 // States of a Notice.
@@ -44,11 +46,11 @@ type Notices struct{ *db }
 // KeepEnds makes each end of a run from now on leave a notice, in the same transaction, or
 // none. The store remembers it, because a worker ends runs too, and only servers know who is told.
 func (s *Notices) KeepEnds(ctx context.Context, keep bool) error {
-	have, err := list(ctx, s.DB, scanText, "SELECT value FROM meta WHERE name = $1", metaRunNotices)
+	have, err := engine.List(ctx, s.DB, engine.ScanText, "SELECT value FROM meta WHERE name = $1", metaRunNotices)
 	if err != nil || keep == (len(have) > 0) {
 		return err
 	}
-	return s.do(ctx, func(tx *Tx) error {
+	return s.Do(ctx, func(tx *engine.Tx) error {
 		if keep {
 			return tx.SetMeta(metaRunNotices, "1")
 		}
@@ -57,22 +59,22 @@ func (s *Notices) KeepEnds(ctx context.Context, keep bool) error {
 }
 
 // ofRun leaves a notice of a run that ends, if somebody is told.
-func (s *Notices) ofRun(tx *Tx, run RunID) error {
+func (s *Notices) ofRun(tx *engine.Tx, run RunID) error {
 	return tx.Exec(`INSERT INTO notices (id, recipient, subject, body, due_at, attempts, status, detail, updated_at)
 		SELECT $1, $2, '', $3, $4, 0, 'pending', '', $4 WHERE EXISTS (SELECT 1 FROM meta WHERE name = $5) ON CONFLICT (id) DO NOTHING`,
-		int64(run), RunNotices, []byte{}, micros(s.now()), metaRunNotices)
+		int64(run), RunNotices, []byte{}, micros(s.Now()), metaRunNotices)
 }
 
-func (s *Notices) add(tx *Tx, id int64, n Notice) error {
+func (s *Notices) add(tx *engine.Tx, id int64, n Notice) error {
 	return tx.Exec(`INSERT INTO notices (id, recipient, subject, body, due_at, attempts, status, detail, updated_at)
-		VALUES ($1, $2, $3, $4, $5, 0, 'pending', '', $5) ON CONFLICT (id) DO NOTHING`, id, n.Recipient, n.Subject, append([]byte{}, n.Body...), micros(s.now()))
+		VALUES ($1, $2, $3, $4, $5, 0, 'pending', '', $5) ON CONFLICT (id) DO NOTHING`, id, n.Recipient, n.Subject, append([]byte{}, n.Body...), micros(s.Now()))
 }
 
 // Add adds a notice behind the others of its recipient. It replaces the notice
 // about the same subject. dropped is how many notices were deleted unsent, because
 // more than maxNotices wait.
 func (s *Notices) Add(ctx context.Context, n Notice) (dropped int64, err error) {
-	err = s.do(ctx, func(tx *Tx) error {
+	err = s.Do(ctx, func(tx *engine.Tx) error {
 		if err := tx.Exec("DELETE FROM notices WHERE recipient = $1 AND subject = $2", n.Recipient, n.Subject); err != nil {
 			return err
 		}
@@ -108,7 +110,7 @@ func (s *Notices) Next(ctx context.Context, recipient string, inOrder bool, limi
 	if inOrder {
 		order = " ORDER BY id"
 	}
-	return list(ctx, s.DB, scanNotice, noticeQuery+" WHERE recipient = $1 AND due_at <> 0"+order+" LIMIT $2", recipient, limit)
+	return engine.List(ctx, s.DB, scanNotice, noticeQuery+" WHERE recipient = $1 AND due_at <> 0"+order+" LIMIT $2", recipient, limit)
 }
 
 // Last is the newest notice of a recipient. If a subject is given, the notice
@@ -117,7 +119,7 @@ func (s *Notices) Last(ctx context.Context, recipient, subject string) (Notice, 
 	w := where{}
 	w.add("recipient = ?", recipient)
 	w.text("subject", subject)
-	return first(list(ctx, s.DB, scanNotice, noticeQuery+w.sql()+" ORDER BY id DESC"+w.limit(1), w.args...))
+	return engine.First(engine.List(ctx, s.DB, scanNotice, noticeQuery+w.sql()+" ORDER BY id DESC"+w.limit(1), w.args...))
 }
 
 // List lists the notices about the ends of runs, those of the newest runs first.
@@ -125,18 +127,18 @@ func (s *Notices) List(ctx context.Context, from RunID, limit int) ([]Notice, er
 	w := where{}
 	w.add("recipient = ?", RunNotices)
 	before(&w, "id", from)
-	return list(ctx, s.DB, scanNotice, noticeQuery+w.sql()+" ORDER BY id DESC"+w.limit(limit), w.args...)
+	return engine.List(ctx, s.DB, scanNotice, noticeQuery+w.sql()+" ORDER BY id DESC"+w.limit(limit), w.args...)
 }
 
 // Save records how an attempt went, unless the notice was replaced meanwhile.
 func (s *Notices) Save(ctx context.Context, n Notice) error {
-	return s.do(ctx, func(tx *Tx) error {
+	return s.Do(ctx, func(tx *engine.Tx) error {
 		return tx.Exec("UPDATE notices SET due_at = $1, attempts = $2, status = $3, detail = $4, updated_at = $5 WHERE id = $6",
-			micros(n.DueAt), n.Attempts, n.Status, n.Detail, micros(s.now()), n.ID)
+			micros(n.DueAt), n.Attempts, n.Status, n.Detail, micros(s.Now()), n.ID)
 	})
 }
 
 // Drop deletes a notice that needs no message.
 func (s *Notices) Drop(ctx context.Context, id int64) error {
-	return s.do(ctx, func(tx *Tx) error { return tx.Exec("DELETE FROM notices WHERE id = $1", id) })
+	return s.Do(ctx, func(tx *engine.Tx) error { return tx.Exec("DELETE FROM notices WHERE id = $1", id) })
 }

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"triphammer/server/store/internal/engine"
+
 	"triphammer/server/terms"
 )
 
@@ -70,7 +72,7 @@ func TestCountRuns(t *testing.T) {
 			continue
 		}
 		known++
-		since, want := idAt(q.CreatedAfter), make(map[RunState]int64)
+		since, want := engine.IdAt(q.CreatedAfter), make(map[RunState]int64)
 		q.CreatedAfter = time.Time{}
 		for _, r := range l.runs {
 			if l.wants(q, r) && int64(r.ID) >= since {

@@ -9,6 +9,8 @@ import (
 	"maps"
 	"slices"
 	"time"
+
+	"triphammer/server/store/internal/engine"
 )
 
 // Kinds of a Pausable.
@@ -67,7 +69,7 @@ func (s *Pauses) List(factory string) []Pause {
 }
 
 // all are all pauses, as the transaction sees them.
-func (s *Pauses) all(tx *Tx) (pauses, error) {
+func (s *Pauses) all(tx *engine.Tx) (pauses, error) {
 	if s.groups.pauses != nil {
 		return s.groups.pauses, nil
 	}
@@ -94,7 +96,7 @@ func scanPause(rows *sql.Rows) (p Pause, err error) {
 }
 
 // isPaused is Paused within a transaction: it decides in the order of the writes.
-func (s *Pauses) isPaused(tx *Tx, what Pausable) (bool, error) {
+func (s *Pauses) isPaused(tx *engine.Tx, what Pausable) (bool, error) {
 	all, err := s.all(tx)
 	if err != nil {
 		return false, err
@@ -106,15 +108,15 @@ func (s *Pauses) isPaused(tx *Tx, what Pausable) (bool, error) {
 // Pause pauses something, or replaces its pause. After it returns, no delivery of the
 // webhook is recorded, and no run of the automation is started.
 func (s *Pauses) Pause(ctx context.Context, p Pause) (Pause, error) {
-	err := s.do(ctx, func(tx *Tx) error {
-		p.At = s.now()
+	err := s.Do(ctx, func(tx *engine.Tx) error {
+		p.At = s.Now()
 		return s.pause(tx, p)
 	})
 	return p, err
 }
 
 // pause is Pause within a transaction.
-func (s *Pauses) pause(tx *Tx, p Pause) error {
+func (s *Pauses) pause(tx *engine.Tx, p Pause) error {
 	all, err := s.all(tx)
 	if err != nil {
 		return err
@@ -134,7 +136,7 @@ func (s *Pauses) pause(tx *Tx, p Pause) error {
 // Resume ends a pause. Earlier runs do not count towards the limit of an automation any
 // more. The error is ErrNotFound if it is not paused.
 func (s *Pauses) Resume(ctx context.Context, what Pausable) error {
-	return s.do(ctx, func(tx *Tx) error {
+	return s.Do(ctx, func(tx *engine.Tx) error {
 		paused, err := s.isPaused(tx, what)
 		if err == nil && !paused {
 			err = fmt.Errorf("%s is not paused: %w", what, ErrNotFound)
@@ -147,7 +149,7 @@ func (s *Pauses) Resume(ctx context.Context, what Pausable) error {
 }
 
 // resume is Resume within a transaction.
-func (s *Pauses) resume(tx *Tx, what Pausable) error {
+func (s *Pauses) resume(tx *engine.Tx, what Pausable) error {
 	all, err := s.all(tx)
 	if err == nil {
 		err = tx.Exec("DELETE FROM pauses WHERE kind = $1 AND factory = $2 AND name = $3", what.Kind, what.Factory, what.Name)
@@ -165,7 +167,7 @@ func (s *Pauses) resume(tx *Tx, what Pausable) error {
 }
 
 // end records the end of the pauses whose time is over.
-func (s *Pauses) end(tx *Tx) error {
+func (s *Pauses) end(tx *engine.Tx) error {
 	all, err := s.all(tx)
 	if err != nil {
 		return err
@@ -190,7 +192,7 @@ func (s *Pauses) end(tx *Tx) error {
 
 // endNow is end in a transaction of its own. The pauses have ended before, for
 // everybody: this makes it known.
-func (s *Pauses) endNow(write func(func(tx *Tx) error) error) error {
+func (s *Pauses) endNow(write func(func(tx *engine.Tx) error) error) error {
 	all := *s.paused.Load()
 	over := func(p Pause) bool { return !p.runs(s.Believed()) }
 	if !slices.ContainsFunc(slices.Collect(maps.Values(all)), over) {
@@ -222,7 +224,7 @@ func (s *Pauses) refresh(ctx context.Context) error {
 		return nil
 	}
 	s.pausesStale, s.groups.pauses = false, nil
-	found, err := list(ctx, s.DB, scanPause, selectPauses)
+	found, err := engine.List(ctx, s.DB, scanPause, selectPauses)
 	if err != nil {
 		s.mayDiffer()
 		return err
@@ -242,7 +244,7 @@ const recheckPauses = time.Minute
 
 // publish shows the committed pauses to everybody, and sets the timer of the writer to
 // the next end of one. It runs on the writer, between transactions.
-func (s *Pauses) publish(tx *Tx) error {
+func (s *Pauses) publish(tx *engine.Tx) error {
 	all, err := s.all(tx)
 	if err != nil {
 		return err

@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"time"
 
+	"triphammer/server/store/internal/engine"
+
 	"triphammer/server/secret"
 )
 
@@ -34,7 +36,7 @@ func pendingContext(id PendingID) []byte {
 
 // Hold keeps a pending secret, and returns after it is on the disk.
 func (s *Secrets) Hold(ctx context.Context, p PendingSecret, value secret.Value) error {
-	return s.do(ctx, func(tx *Tx) error {
+	return s.Do(ctx, func(tx *engine.Tx) error {
 		id := PendingID(tx.NextID())
 		err := tx.Exec(`INSERT INTO pending_secrets (id, factory, webhook, webhook_uid, secret_name, sealed, received_at, client_addr)
 			VALUES ($1, $2, $3, $4, $5, $6, $7, $8)`,
@@ -57,7 +59,7 @@ func (s *Secrets) Hold(ctx context.Context, p PendingSecret, value secret.Value)
 func (s *Secrets) Pending(ctx context.Context, factory string) ([]PendingSecret, error) {
 	w := where{}
 	w.text("factory", factory)
-	return list(ctx, s.DB, func(rows *sql.Rows) (PendingSecret, error) {
+	return engine.List(ctx, s.DB, func(rows *sql.Rows) (PendingSecret, error) {
 		var p PendingSecret
 		var at int64
 		err := rows.Scan(&p.ID, &p.Factory, &p.Webhook, &p.WebhookUID, &p.SecretName, &at, &p.ClientAddr)
@@ -69,7 +71,7 @@ func (s *Secrets) Pending(ctx context.Context, factory string) ([]PendingSecret,
 // Confirm makes a pending secret the next generation of its managed
 // secret, and forgets the others of its webhook.
 func (s *Secrets) Confirm(ctx context.Context, id PendingID) (name string, generation int64, err error) {
-	err = s.do(ctx, func(tx *Tx) error {
+	err = s.Do(ctx, func(tx *engine.Tx) error {
 		var uid string
 		var sealed []byte
 		err := tx.Row("SELECT secret_name, webhook_uid, sealed FROM pending_secrets WHERE id = $1", []any{id}, &name, &uid, &sealed)
@@ -93,7 +95,7 @@ func (s *Secrets) Confirm(ctx context.Context, id PendingID) (name string, gener
 
 // Dismiss forgets a pending secret.
 func (s *Secrets) Dismiss(ctx context.Context, id PendingID) error {
-	return s.do(ctx, func(tx *Tx) error {
+	return s.Do(ctx, func(tx *engine.Tx) error {
 		count, err := tx.ExecCount("DELETE FROM pending_secrets WHERE id = $1", id)
 		if err == nil && count == 0 {
 			err = fmt.Errorf("pending secret %s: %w", id, ErrNotFound)

@@ -14,6 +14,8 @@ import (
 	"testing"
 	"time"
 
+	"triphammer/server/store/internal/engine"
+
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/stdlib"
 
@@ -242,8 +244,8 @@ func TestPostgresPlans(t *testing.T) {
 	}
 	db := must[*sql.DB](t)(sql.Open("pgx", f.cfg.URL))
 	defer func() { _ = db.Close() }()
-	first := idAt(f.at.Add(-24 * time.Hour))
-	step := int64((23*time.Hour).Milliseconds()<<randomBits) / int64(rows)
+	first := engine.IdAt(f.at.Add(-24 * time.Hour))
+	step := int64((23*time.Hour).Milliseconds()<<engine.RandomBits) / int64(rows)
 	fill := func(query string, args ...any) {
 		t.Helper()
 		_, err := db.ExecContext(ctx, query, args...)
@@ -262,10 +264,10 @@ func TestPostgresPlans(t *testing.T) {
 	fill("INSERT INTO webhook_uids (factory, name, uid) SELECT 'default', 'hook' || n, 'whk_' || n FROM generate_series(0, 4) AS n ON CONFLICT DO NOTHING")
 	fill("VACUUM ANALYZE")
 	tracer := &planTracer{statements: make(map[string][]any)}
-	traced := must[*pgx.ConnConfig](t)(postgresConfig(f.cfg.URL))
+	traced := must[*pgx.ConnConfig](t)(engine.PostgresConfig(f.cfg.URL))
 	traced.Tracer = tracer
-	check(t, f.read.Close())
-	f.read = stdlib.OpenDB(*traced)
+	check(t, f.Read.Close())
+	f.Read = stdlib.OpenDB(*traced)
 	recent := f.at.Add(-time.Hour - time.Minute)
 	mark := must[Mark](t)(f.Mark(ctx))
 	for name, ask := range map[string]func() error{

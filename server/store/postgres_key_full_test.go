@@ -10,6 +10,8 @@ import (
 	"sync"
 	"testing"
 
+	"triphammer/server/store/internal/engine"
+
 	"triphammer/server/secret"
 	"triphammer/server/store/storetest"
 )
@@ -35,7 +37,7 @@ func hold(t *testing.T, db *sql.DB, lock, of string, n int) (release func()) {
 // one has it, and the others are refused.
 func TestKeysAtOnce(t *testing.T) {
 	address := storetest.Postgres(t)
-	empty := NewDB(Options{URL: address, Migrations: migrations})
+	empty := engine.NewDB(engine.Options{URL: address, Migrations: migrations})
 	check(t, empty.Open(t.Context()))
 	check(t, empty.Close())
 	db := must[*sql.DB](t)(sql.Open("pgx", address))
@@ -78,7 +80,7 @@ func TestImportAtOnce(t *testing.T) {
 	defer func() { check(t, second.Close()) }()
 	db := must[*sql.DB](t)(sql.Open("pgx", first.cfg.URL))
 	defer func() { _ = db.Close() }()
-	release := hold(t, db, fmt.Sprintf("SELECT pg_advisory_xact_lock(%d)", lockWriter), "locktype = 'advisory'", 2)
+	release := hold(t, db, fmt.Sprintf("SELECT pg_advisory_xact_lock(%d)", engine.LockWriter), "locktype = 'advisory'", 2)
 	var reading sync.WaitGroup
 	for _, s := range []*Store{first.Store, second} {
 		reading.Go(func() {
@@ -112,7 +114,7 @@ func TestResealAlone(t *testing.T) {
 		}
 	}
 	var own int
-	check(t, first.do(ctx, func(tx *Tx) error { return tx.Row("SELECT pg_backend_pid()", nil, &own) }))
+	check(t, first.Do(ctx, func(tx *engine.Tx) error { return tx.Row("SELECT pg_backend_pid()", nil, &own) }))
 	db := must[*sql.DB](t)(sql.Open("pgx", first.cfg.URL))
 	defer func() { _ = db.Close() }()
 	_, err := db.ExecContext(ctx, "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE datname = current_database() AND pid NOT IN (pg_backend_pid(), $1)", own)

@@ -5,6 +5,8 @@ import (
 	"database/sql"
 	"errors"
 	"time"
+
+	"triphammer/server/store/internal/engine"
 )
 
 // Retention is what Prune keeps: of each webhook at least the newest Keep
@@ -20,7 +22,7 @@ const prunePage = 1000
 // Prune deletes deliveries that are older, with their payloads and identities,
 // unless a run of theirs has not finished. It returns how many.
 func (s *Deliveries) Prune(ctx context.Context, keep Retention) (deleted int64, err error) {
-	uids, err := list(ctx, s.DB, scanText, "SELECT uid FROM webhook_uids ORDER BY uid")
+	uids, err := engine.List(ctx, s.DB, engine.ScanText, "SELECT uid FROM webhook_uids ORDER BY uid")
 	if err != nil {
 		return 0, err
 	}
@@ -36,10 +38,10 @@ func (s *Deliveries) Prune(ctx context.Context, keep Retention) (deleted int64, 
 
 func (s *Deliveries) pruneWebhook(ctx context.Context, uid string, keep Retention) (deleted int64, err error) {
 	// What is older than the border goes: it is neither young nor among the newest.
-	border := idAt(s.Agreed().Add(-keep.Age))
+	border := engine.IdAt(s.Agreed().Add(-keep.Age))
 	if keep.Keep > 0 {
 		var kept int64
-		err := s.read.QueryRowContext(ctx, "SELECT id FROM deliveries WHERE webhook_uid = $1 ORDER BY id DESC LIMIT 1 OFFSET $2", uid, keep.Keep-1).Scan(&kept)
+		err := s.Read.QueryRowContext(ctx, "SELECT id FROM deliveries WHERE webhook_uid = $1 ORDER BY id DESC LIMIT 1 OFFSET $2", uid, keep.Keep-1).Scan(&kept)
 		if errors.Is(err, sql.ErrNoRows) {
 			return 0, nil
 		}
@@ -50,14 +52,14 @@ func (s *Deliveries) pruneWebhook(ctx context.Context, uid string, keep Retentio
 	}
 	var last int64 // what a run still needs is passed by once
 	return s.remove(ctx, func() (all []oldRow, err error) {
-		all, err = list(ctx, s.DB, scanOldRow, `SELECT d.id, 0, coalesce(length(d.payload), 0) FROM deliveries d WHERE d.webhook_uid = $1 AND d.id > $2 AND d.id < $3
+		all, err = engine.List(ctx, s.DB, scanOldRow, `SELECT d.id, 0, coalesce(length(d.payload), 0) FROM deliveries d WHERE d.webhook_uid = $1 AND d.id > $2 AND d.id < $3
 			AND NOT EXISTS (SELECT 1 FROM runs r WHERE r.delivery_id = d.id AND r.state IN ('QUEUED', 'HELD', 'INPROGRESS')) ORDER BY d.id LIMIT $4`,
 			uid, last, border, prunePage)
 		if len(all) > 0 {
 			last = all[len(all)-1].id
 		}
 		return all, err
-	}, func(tx *Tx, v oldRow) error {
+	}, func(tx *engine.Tx, v oldRow) error {
 		// A run that has ended never begins again.
 		return errors.Join(tx.Exec("DELETE FROM deliveries WHERE id = $1", v.id), s.store.Lookups.drop(tx, DeliveryID(v.id)))
 	})
@@ -74,14 +76,14 @@ func scanOldRow(rows *sql.Rows) (v oldRow, err error) {
 
 // remove deletes in steps what find finds, until it finds nothing. It is looked
 // for beside the writer. n is how many were whole: those without a number.
-func (s *db) remove(ctx context.Context, find func() ([]oldRow, error), one func(tx *Tx, v oldRow) error) (n int64, err error) {
+func (s *db) remove(ctx context.Context, find func() ([]oldRow, error), one func(tx *engine.Tx, v oldRow) error) (n int64, err error) {
 	for {
 		all, err := find()
 		if err != nil || len(all) == 0 {
 			return n, err
 		}
-		err = s.inSteps(ctx, task{run: func(tx *Tx, st *step) (more bool, err error) {
-			for ; len(all) > 0 && st.takes(all[0].size); all = all[1:] {
+		err = s.InSteps(ctx, engine.Task{Run: func(tx *engine.Tx, st *engine.Step) (more bool, err error) {
+			for ; len(all) > 0 && st.Takes(all[0].size); all = all[1:] {
 				if err := one(tx, all[0]); err != nil {
 					return false, err
 				}

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"math"
 	"time"
+
+	"triphammer/server/store/internal/engine"
 )
 
 // RunRetention is how long Runs.Prune keeps runs, and the transcripts of runs that
@@ -22,7 +24,7 @@ func (s *Runs) Prune(ctx context.Context, keep RunRetention) (runs, transcripts 
 		old := micros(s.Agreed().Add(-keep.Runs))
 		runs, err = s.remove(ctx, func() ([]oldRow, error) {
 			return s.store.Transcripts.old(ctx, "SELECT id FROM runs WHERE updated_at < $1 AND "+ended+" ORDER BY updated_at LIMIT $2", old, prunePage)
-		}, func(tx *Tx, v oldRow) error {
+		}, func(tx *engine.Tx, v oldRow) error {
 			if v.seq == 0 {
 				return s.delete(tx, v.id)
 			}
@@ -34,8 +36,8 @@ func (s *Runs) Prune(ctx context.Context, keep RunRetention) (runs, transcripts 
 		transcripts, err = s.remove(ctx, func() ([]oldRow, error) {
 			// A run is no older than its id.
 			return s.store.Transcripts.old(ctx, `SELECT DISTINCT e.run_id FROM run_events e JOIN runs r ON r.id = e.run_id WHERE e.run_id < $1
-				AND r.updated_at < $2 AND r.state IN ('SUCCEEDED', 'FAILED', 'CANCELLED') ORDER BY e.run_id LIMIT $3`, idAt(old), micros(old), prunePage)
-		}, func(tx *Tx, v oldRow) error {
+				AND r.updated_at < $2 AND r.state IN ('SUCCEEDED', 'FAILED', 'CANCELLED') ORDER BY e.run_id LIMIT $3`, engine.IdAt(old), micros(old), prunePage)
+		}, func(tx *engine.Tx, v oldRow) error {
 			if v.seq == 0 {
 				return nil
 			}
@@ -48,7 +50,7 @@ func (s *Runs) Prune(ctx context.Context, keep RunRetention) (runs, transcripts 
 // old are the events of the runs that a query finds, and the runs all of
 // whose events are among them.
 func (s *Transcripts) old(ctx context.Context, query string, args ...any) ([]oldRow, error) {
-	ids, err := list(ctx, s.DB, func(rows *sql.Rows) (id int64, err error) {
+	ids, err := engine.List(ctx, s.DB, func(rows *sql.Rows) (id int64, err error) {
 		err = rows.Scan(&id)
 		return id, err
 	}, query, args...)
@@ -57,7 +59,7 @@ func (s *Transcripts) old(ctx context.Context, query string, args ...any) ([]old
 	}
 	w := where{}
 	w.add(in(&w, "run_id", ids))
-	all, err := list(ctx, s.DB, scanOldRow, fmt.Sprintf("SELECT run_id, seq, length(data) FROM run_events%s ORDER BY run_id, seq LIMIT %d", w.sql(), prunePage+1), w.args...)
+	all, err := engine.List(ctx, s.DB, scanOldRow, fmt.Sprintf("SELECT run_id, seq, length(data) FROM run_events%s ORDER BY run_id, seq LIMIT %d", w.sql(), prunePage+1), w.args...)
 	if err != nil {
 		return nil, err
 	}
@@ -73,7 +75,7 @@ func (s *Transcripts) old(ctx context.Context, query string, args ...any) ([]old
 	return all, nil
 }
 
-func (s *Transcripts) delete(tx *Tx, v oldRow) error {
+func (s *Transcripts) delete(tx *engine.Tx, v oldRow) error {
 	if v.seq == 1 { // from now on the transcript has no beginning, and is not damaged for it
 		if err := tx.Exec("UPDATE runs SET events = NULL WHERE id = $1", v.id); err != nil {
 			return err
@@ -84,7 +86,7 @@ func (s *Transcripts) delete(tx *Tx, v oldRow) error {
 
 // delete deletes a run whose transcript is gone. What nothing else uses of its
 // spec goes too; those of automations belong to their applies.
-func (s *Runs) delete(tx *Tx, id int64) error {
+func (s *Runs) delete(tx *engine.Tx, id int64) error {
 	var hash []byte
 	var automation string
 	if err := tx.Row("DELETE FROM runs WHERE id = $1 RETURNING spec_hash, automation", []any{id}, &hash, &automation); err != nil {

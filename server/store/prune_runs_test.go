@@ -15,7 +15,7 @@ func TestPruneRuns(t *testing.T) {
 	ctx := t.Context()
 	count := func(table string) (n int) {
 		t.Helper()
-		check(t, s.read.QueryRowContext(ctx, "SELECT count(*) FROM "+table).Scan(&n))
+		check(t, s.Read.QueryRowContext(ctx, "SELECT count(*) FROM "+table).Scan(&n))
 		return n
 	}
 	check(t, s.Notices.KeepEnds(t.Context(), true))

@@ -14,6 +14,8 @@ import (
 	"testing/fstest"
 	"time"
 
+	"triphammer/server/store/internal/engine"
+
 	"triphammer/server/store/storetest"
 )
 
@@ -24,7 +26,7 @@ func TestPlans(t *testing.T) {
 	s := open(t)
 	cursor := DeliveryID(1 << 40)
 	plan := func(query string, args []any) string {
-		steps := must[[]string](t)(list(t.Context(), s.DB, func(rows *sql.Rows) (string, error) {
+		steps := must[[]string](t)(engine.List(t.Context(), s.DB, func(rows *sql.Rows) (string, error) {
 			var step string
 			err := rows.Scan(new(int), new(int), new(int), &step)
 			return step, err
@@ -180,7 +182,7 @@ func TestFileShrinks(t *testing.T) {
 		must[Recorded](t)(s.Deliveries.Record(t.Context(), delivery(fmt.Sprint(i), string(body))))
 	}
 	pages := func() (n int64) {
-		check(t, s.read.QueryRowContext(t.Context(), "PRAGMA page_count").Scan(&n))
+		check(t, s.Read.QueryRowContext(t.Context(), "PRAGMA page_count").Scan(&n))
 		return n
 	}
 	before := pages()
@@ -201,7 +203,7 @@ func TestFileShrinks(t *testing.T) {
 func TestMigrations(t *testing.T) {
 	storetest.SQLite(t)
 	s := open(t)
-	names := must[[]migration](t)(migrationsOf(migrations, "migrations"))
+	names := must[[]engine.Migration](t)(engine.MigrationsOf(migrations, "migrations"))
 	for version := 1; version < len(names); version++ {
 		now := s.from(t, version, "INSERT INTO webhook_uids (factory, name, uid) VALUES ('default', 'hook', 'whk_1')")
 		if uids := must[map[string]string](t)(now.Applies.WebhookUIDs(t.Context(), "default", []string{"hook"})); uids["hook"] != "whk_1" {
@@ -219,9 +221,9 @@ func (f *fixture) from(t *testing.T, schema int, statement string) *Store {
 	t.Helper()
 	cfg := f.cfg
 	cfg.Path = filepath.Join(t.TempDir(), "old.db")
-	old := NewDB(Options{Path: cfg.Path, Migrations: upTo(t, schema), Now: cfg.Now})
+	old := engine.NewDB(engine.Options{Path: cfg.Path, Migrations: upTo(t, schema), Now: cfg.Now})
 	check(t, old.Open(t.Context()))
-	check(t, old.do(t.Context(), func(tx *Tx) error { return tx.Exec(statement) }))
+	check(t, old.Do(t.Context(), func(tx *engine.Tx) error { return tx.Exec(statement) }))
 	check(t, old.Close())
 	now := must[*Store](t)(Open(t.Context(), cfg))
 	t.Cleanup(func() { _ = now.Close() })

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"triphammer/server/store/internal/engine"
 )
 
 // RateWindow is the time over which deliveries of a webhook are counted (SPEC C8).
@@ -24,7 +26,7 @@ const countsForRate = `(outcome IN ('accepted', 'duplicate') OR outcome = 'rejec
 // transactions are one after the other. Of the deliveries of any RateWindow, by the times at
 // which they came, at most limit are recorded. It runs on the writer, which remembers the
 // times until another server writes.
-func (s *Deliveries) countRate(tx *Tx, d *NewDelivery) (*RateError, error) {
+func (s *Deliveries) countRate(tx *engine.Tx, d *NewDelivery) (*RateError, error) {
 	if d.RateLimit <= 0 {
 		return nil, nil
 	}
@@ -33,7 +35,7 @@ func (s *Deliveries) countRate(tx *Tx, d *NewDelivery) (*RateError, error) {
 	if !known {
 		since := d.ReceivedAt.Add(-RateWindow)
 		err := tx.Each("SELECT received_at FROM deliveries WHERE webhook_uid = $1 AND id >= $2 AND received_at > $3 AND "+countsForRate+" ORDER BY received_at",
-			[]any{d.WebhookUID, idAt(since.Add(-time.Minute)), micros(since)}, func(rows *sql.Rows) (bool, error) {
+			[]any{d.WebhookUID, engine.IdAt(since.Add(-time.Minute)), micros(since)}, func(rows *sql.Rows) (bool, error) {
 				var one int64
 				err := rows.Scan(&one)
 				times = append(times, one)

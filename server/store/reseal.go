@@ -6,13 +6,14 @@ import (
 	"fmt"
 
 	"triphammer/server/secret"
+	"triphammer/server/store/internal/engine"
 )
 
 // Reseal seals everything that is sealed with another key, in one transaction
 // (SPEC 10.1). From then on the store opens with that key alone. It returns how
 // many values there were.
 func (s *Secrets) Reseal(ctx context.Context, key *secret.Key) (count int, err error) {
-	err = s.do(ctx, func(tx *Tx) error {
+	err = s.Do(ctx, func(tx *engine.Tx) error {
 		count = 0
 		if err := tx.Alone(); err != nil { // the others would seal with the old key
 			return err

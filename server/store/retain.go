@@ -27,12 +27,12 @@ func (s *Store) Retain(ctx context.Context, keep RunRetention) {
 // ahead would make everything old.
 func (s *Store) deleteOld(ctx context.Context, keep RunRetention) {
 	if doubted := s.Clock().Doubted(); doubted != "" {
-		s.logger.Warn("nothing is deleted by its age: the clock is in doubt", "clock", doubted)
+		s.Logger.Warn("nothing is deleted by its age: the clock is in doubt", "clock", doubted)
 		return
 	}
 	failed := func(message string, err error) {
 		if err != nil && ctx.Err() == nil {
-			s.logger.Error(message, "error", err)
+			s.Logger.Error(message, "error", err)
 		}
 	}
 	deliveries, err := s.Deliveries.Prune(ctx, Retention{Keep: 50, Age: 7 * 24 * time.Hour})
@@ -41,7 +41,7 @@ func (s *Store) deleteOld(ctx context.Context, keep RunRetention) {
 	failed("old runs could not be deleted", err)
 	failed("what became free in the database could not be given back to the file system", s.Shrink(ctx))
 	if deliveries+runs+transcripts > 0 {
-		s.logger.Info("what is too old was deleted", "deliveries", deliveries, "runs", runs, "transcripts", transcripts)
+		s.Logger.Info("what is too old was deleted", "deliveries", deliveries, "runs", runs, "transcripts", transcripts)
 	}
 }
 
@@ -49,9 +49,9 @@ func (s *Store) deleteOld(ctx context.Context, keep RunRetention) {
 func (s *Store) sweepArtifacts(ctx context.Context) {
 	removed, err := s.Artifacts.Sweep(ctx)
 	if err != nil && ctx.Err() == nil {
-		s.logger.Error("files of artifacts that are no longer known could not be removed", "error", err)
+		s.Logger.Error("files of artifacts that are no longer known could not be removed", "error", err)
 	}
 	if removed > 0 {
-		s.logger.Info("files of artifacts that are no longer known were removed", "files", removed)
+		s.Logger.Info("files of artifacts that are no longer known were removed", "files", removed)
 	}
 }

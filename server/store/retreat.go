@@ -3,6 +3,8 @@ package store
 import (
 	"fmt"
 	"sync"
+
+	"triphammer/server/store/internal/engine"
 )
 
 // A database can go back: a standby takes over that lacks the last commits, or an older copy is
@@ -45,7 +47,7 @@ func (s *Applies) Saw(factory string, id ApplyID, webhooks []BoundWebhook) {
 	s.retreats.newest[factory] = seenApply{id, generations}
 	if s.retreats.lost[factory] {
 		delete(s.retreats.lost, factory)
-		s.logger.Warn("a newer apply replaces the one that the database lost: deliveries are taken again", "factory", factory, "apply", id)
+		s.Logger.Warn("a newer apply replaces the one that the database lost: deliveries are taken again", "factory", factory, "apply", id)
 	}
 }
 
@@ -61,7 +63,7 @@ func (s *Applies) forward(factory string, live ApplyID) error {
 	err := fmt.Errorf("%w: it lacks %s of the factory %s, which was live. No delivery of it is taken until the definitions are applied anew: triphammer apply", ErrWentBack, seen, factory)
 	if !s.retreats.lost[factory] {
 		s.retreats.lost[factory] = true
-		s.logger.Error(err.Error(), "factory", factory, "live_now", orNone(live))
+		s.Logger.Error(err.Error(), "factory", factory, "live_now", orNone(live))
 	}
 	return err
 }
@@ -86,10 +88,10 @@ func (s *Applies) replaces(a *Apply) error {
 
 // retreated tells that the database lacks transactions that this process has seen.
 func (s *Applies) retreated(has, had int64) {
-	at := s.now().UTC().Format("2006-01-02T15:04:05Z")
+	at := s.Now().UTC().Format("2006-01-02T15:04:05Z")
 	text := fmt.Sprintf("at %s the database had gone back: it lacked what was acknowledged after %s. What senders and callers were told then is lost",
-		at, timeOfID(has).UTC().Format("2006-01-02T15:04:05Z"))
-	s.logger.Error(text, "newest_id", has, "was", had)
+		at, engine.TimeOfID(has).UTC().Format("2006-01-02T15:04:05Z"))
+	s.Logger.Error(text, "newest_id", has, "was", had)
 	s.retreats.mu.Lock()
 	defer s.retreats.mu.Unlock()
 	s.retreats.told = text

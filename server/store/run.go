@@ -11,6 +11,8 @@ import (
 	"slices"
 	"time"
 
+	"triphammer/server/store/internal/engine"
+
 	"triphammer/server/terms"
 )
 
@@ -134,7 +136,7 @@ const insertRun = `INSERT INTO runs (id, factory, automation, source, title, cre
 type Runs struct{ *db }
 
 // insert stores a new run, with its spec.
-func (s *Runs) insert(tx *Tx, r *NewRun, delivery DeliveryID) (RunID, error) {
+func (s *Runs) insert(tx *engine.Tx, r *NewRun, delivery DeliveryID) (RunID, error) {
 	if most := s.maxQueued.Load(); most > 0 && s.Queued.Add(1) > most {
 		s.Queued.Add(-1)
 		return 0, ErrBacklog
@@ -150,7 +152,7 @@ func (s *Runs) insert(tx *Tx, r *NewRun, delivery DeliveryID) (RunID, error) {
 	}
 	id := RunID(tx.NextID())
 	err = tx.Exec(insertRun, int64(id), r.Factory, r.Automation, r.Source, r.Title, r.CreatorKind, r.CreatorName, int64(delivery), r.Webhook, r.Commit,
-		r.SpecHash[:], micros(s.now()), group, int64(r.ParentID)) // as in recordDelivery
+		r.SpecHash[:], micros(s.Now()), group, int64(r.ParentID)) // as in recordDelivery
 	if err != nil {
 		return 0, err
 	}
@@ -188,7 +190,7 @@ func (s *Runs) insert(tx *Tx, r *NewRun, delivery DeliveryID) (RunID, error) {
 type Specs struct{ *db }
 
 // put stores a spec. It replaces a damaged one.
-func (s *Specs) put(tx *Tx, hash [32]byte, spec []byte) error {
+func (s *Specs) put(tx *engine.Tx, hash [32]byte, spec []byte) error {
 	return tx.Exec(`INSERT INTO specs (hash, data) VALUES ($1, $2)
 		ON CONFLICT (hash) DO UPDATE SET data = excluded.data WHERE specs.data <> excluded.data`, hash[:], spec)
 }
@@ -204,7 +206,7 @@ func (s *Specs) Keep(ctx context.Context, specs map[[32]byte][]byte) error {
 	if len(lacking) == 0 {
 		return nil
 	}
-	return s.grow(ctx, func(tx *Tx) error {
+	return s.Grow(ctx, func(tx *engine.Tx) error {
 		for hash, spec := range lacking {
 			if err := s.put(tx, hash, spec); err != nil {
 				return err
@@ -217,7 +219,7 @@ func (s *Specs) Keep(ctx context.Context, specs map[[32]byte][]byte) error {
 // Get reads a spec by its hash. The error wraps ErrDamaged for one that is not
 // what was stored.
 func (s *Specs) Get(ctx context.Context, hash [32]byte) ([]byte, error) {
-	data, err := first(list(ctx, s.DB, func(rows *sql.Rows) ([]byte, error) {
+	data, err := engine.First(engine.List(ctx, s.DB, func(rows *sql.Rows) ([]byte, error) {
 		var data []byte
 		err := rows.Scan(&data)
 		return data, err
@@ -237,7 +239,7 @@ const idempotencyAge = 24 * time.Hour
 func (s *Runs) Create(ctx context.Context, r NewRun, key string, body []byte) (run *Run, created bool, err error) {
 	keyHash, bodyHash := sha256.Sum256([]byte(key)), sha256.Sum256(body)
 	var id RunID
-	err = s.grow(ctx, func(tx *Tx) error {
+	err = s.Grow(ctx, func(tx *engine.Tx) error {
 		id, created = 0, false
 		if key != "" {
 			var was []byte
@@ -260,7 +262,7 @@ func (s *Runs) Create(ctx context.Context, r NewRun, key string, body []byte) (r
 		}
 		return tx.Exec(`INSERT INTO idempotency (key_hash, body_hash, run_id, created_at) VALUES ($1, $2, $3, $4)
 			ON CONFLICT (key_hash) DO UPDATE SET body_hash = excluded.body_hash, run_id = excluded.run_id, created_at = excluded.created_at`,
-			keyHash[:], bodyHash[:], id, micros(s.now()))
+			keyHash[:], bodyHash[:], id, micros(s.Now()))
 	})
 	if err != nil {
 		return nil, false, err
@@ -303,7 +305,7 @@ func scanRun(rows *sql.Rows) (*Run, error) {
 
 // Get reads one run.
 func (s *Runs) Get(ctx context.Context, id RunID) (*Run, error) {
-	r, err := first(list(ctx, s.DB, scanRun, selectRun+" WHERE r.id = $1", id))
+	r, err := engine.First(engine.List(ctx, s.DB, scanRun, selectRun+" WHERE r.id = $1", id))
 	if err != nil {
 		return nil, fmt.Errorf("run %s: %w", id, err)
 	}
@@ -318,7 +320,7 @@ func (s *Runs) Metadata(ctx context.Context, runs ...RunID) (map[RunID]map[strin
 	}
 	w := where{}
 	w.add(in(&w, "run_id", runs))
-	_, err := list(ctx, s.DB, func(rows *sql.Rows) (none struct{}, err error) {
+	_, err := engine.List(ctx, s.DB, func(rows *sql.Rows) (none struct{}, err error) {
 		var run RunID
 		var name, value string
 		if err := rows.Scan(&run, &name, &value); err != nil {
@@ -348,7 +350,7 @@ func (s *Runs) Roots(ctx context.Context, runs ...RunID) (map[RunID]RunID, error
 	// A parent is older than what it asks for, and may be deleted already.
 	w := where{}
 	w.add(in(&w, "id", runs))
-	_, err := list(ctx, s.DB, func(rows *sql.Rows) (none struct{}, err error) {
+	_, err := engine.List(ctx, s.DB, func(rows *sql.Rows) (none struct{}, err error) {
 		var run, root RunID
 		err = rows.Scan(&run, &root)
 		all[run] = root
@@ -366,7 +368,7 @@ func (s *Runs) Counts(ctx context.Context) (map[RunState]int64, error) {
 		InProgress: "SELECT count(*) FROM runs WHERE state = 'INPROGRESS' AND state <> 'QUEUED'", // what its index is for
 	} {
 		var n int64
-		if err := s.read.QueryRowContext(ctx, query).Scan(&n); err != nil {
+		if err := s.Read.QueryRowContext(ctx, query).Scan(&n); err != nil {
 			return nil, err
 		}
 		counts[state] = n
@@ -379,16 +381,16 @@ func (s *Runs) Counts(ctx context.Context) (map[RunState]int64, error) {
 // on.
 func (s *Runs) LongestWait(ctx context.Context) (time.Duration, error) {
 	var id, released sql.NullInt64
-	if err := s.read.QueryRowContext(ctx, "SELECT min(id) FROM runs WHERE state = 'QUEUED'").Scan(&id); err != nil {
+	if err := s.Read.QueryRowContext(ctx, "SELECT min(id) FROM runs WHERE state = 'QUEUED'").Scan(&id); err != nil {
 		return 0, err
 	}
-	now := s.now()
-	if err := s.read.QueryRowContext(ctx, "SELECT min(run_at) FROM runs WHERE state = 'HELD' AND run_at <= $1", micros(now)).Scan(&released); err != nil {
+	now := s.Now()
+	if err := s.Read.QueryRowContext(ctx, "SELECT min(run_at) FROM runs WHERE state = 'HELD' AND run_at <= $1", micros(now)).Scan(&released); err != nil {
 		return 0, err
 	}
 	since := now
 	if id.Valid {
-		since = timeOfID(id.Int64)
+		since = engine.TimeOfID(id.Int64)
 	}
 	if at := timeOf(released.Int64); released.Valid && at.Before(since) {
 		since = at
@@ -405,7 +407,7 @@ func (s *Runs) LimitQueue(ctx context.Context, most int64) error {
 	if most <= 0 {
 		return nil
 	}
-	return s.do(ctx, func(tx *Tx) error {
+	return s.Do(ctx, func(tx *engine.Tx) error {
 		var n int64
 		err := tx.Row("SELECT ("+countQueued+") + ("+countHeld+")", nil, &n)
 		s.Queued.Store(n)
@@ -415,7 +417,7 @@ func (s *Runs) LimitQueue(ctx context.Context, most int64) error {
 
 // fenced changes an INPROGRESS run if the lease still holds it, and else returns
 // ErrFenced. It adds the condition to the statement.
-func (s *Leases) fenced(tx *Tx, l Lease, query string, args ...any) error {
+func (s *Leases) fenced(tx *engine.Tx, l Lease, query string, args ...any) error {
 	query += fmt.Sprintf(" WHERE id = $%d AND lease_token = $%d AND state = 'INPROGRESS'", len(args)+1, len(args)+2)
 	n, err := tx.ExecCount(query, append(args, l.RunID, l.Token)...)
 	if err == nil && n == 0 {
@@ -427,9 +429,9 @@ func (s *Leases) fenced(tx *Tx, l Lease, query string, args ...any) error {
 // Renew extends the lease, and tells whether somebody asked for the run to
 // stop.
 func (s *Leases) Renew(ctx context.Context, l Lease, d time.Duration) (asked Stop, err error) {
-	err = s.do(ctx, func(tx *Tx) error {
+	err = s.Do(ctx, func(tx *engine.Tx) error {
 		// Each renewal changes the number, whatever the clock shows: Leases.ReapHeld relies on it.
-		until := micros(s.now().Add(d))
+		until := micros(s.Now().Add(d))
 		if err := s.fenced(tx, l, "UPDATE runs SET lease_until = CASE WHEN lease_until < $1 THEN $1 ELSE lease_until + 1 END", until); err != nil {
 			return err
 		}
@@ -443,11 +445,11 @@ func (s *Leases) Finish(ctx context.Context, l Lease, state RunState, message st
 	if !state.Terminal() {
 		return fmt.Errorf("run %s: %s ends no run", l.RunID, state)
 	}
-	return s.do(ctx, func(tx *Tx) error { return s.finish(tx, l, state, message, exitCode) })
+	return s.Do(ctx, func(tx *engine.Tx) error { return s.finish(tx, l, state, message, exitCode) })
 }
 
 // finish is Finish within a transaction.
-func (s *Leases) finish(tx *Tx, l Lease, state RunState, message string, exitCode *int64) error {
+func (s *Leases) finish(tx *engine.Tx, l Lease, state RunState, message string, exitCode *int64) error {
 	err := s.fenced(tx, l, "UPDATE runs SET state = $1, status_message = $2, exit_code = $3, finished_at = $4, updated_at = $4, "+countEvents, string(state), message, exitCode, s.stamp(tx))
 	if err != nil {
 		return err
@@ -459,7 +461,7 @@ func (s *Leases) finish(tx *Tx, l Lease, state RunState, message string, exitCod
 // has asked the run to stop, the run waits for it; next is when it may start. Else the run
 // has FAILED, and next is zero.
 func (s *Leases) Fail(ctx context.Context, l Lease, message string, exitCode *int64) (next time.Time, err error) {
-	err = s.do(ctx, func(tx *Tx) (err error) {
+	err = s.Do(ctx, func(tx *engine.Tx) (err error) {
 		if err = s.fenced(tx, l, "UPDATE runs SET updated_at = $1", s.stamp(tx)); err != nil {
 			return err
 		}
@@ -482,7 +484,7 @@ func (s *Runs) Stop(ctx context.Context, id RunID, stop Stop, by string) (*Run, 
 	if by != "" {
 		said += " by " + by
 	}
-	err := s.do(ctx, func(tx *Tx) error {
+	err := s.Do(ctx, func(tx *engine.Tx) error {
 		var state RunState
 		if err := tx.Row("SELECT state FROM runs WHERE id = $1", []any{id}, &state); err != nil {
 			return fmt.Errorf("run %s: %w", id, err)
@@ -514,8 +516,8 @@ func (s *Runs) Stop(ctx context.Context, id RunID, stop Stop, by string) (*Run, 
 // have FAILED. With all, it ends all attempts in progress: call it so only if no other
 // process can hold a lease. The runs in but it leaves alone.
 func (s *Leases) Reap(ctx context.Context, all bool, message string, but ...RunID) ([]RunID, error) {
-	return s.reap(ctx, message, func(tx *Tx) ([]RunID, error) {
-		until := micros(s.now())
+	return s.reap(ctx, message, func(tx *engine.Tx) ([]RunID, error) {
+		until := micros(s.Now())
 		if all {
 			until = math.MaxInt64
 		}
@@ -532,7 +534,7 @@ func without(but []RunID) func([]RunID, error) ([]RunID, error) {
 
 // ReapWorker is Reap of the attempts of one worker, which must be dead.
 func (s *Leases) ReapWorker(ctx context.Context, worker, message string, but ...RunID) ([]RunID, error) {
-	return s.reap(ctx, message, func(tx *Tx) ([]RunID, error) {
+	return s.reap(ctx, message, func(tx *engine.Tx) ([]RunID, error) {
 		return without(but)(s.inProgress(tx, "worker = $1", worker))
 	})
 }
@@ -541,7 +543,7 @@ func (s *Leases) ReapWorker(ctx context.Context, worker, message string, but ...
 // So a caller that has seen a lease unchanged for longer than it lasts can end the attempt,
 // whatever the clocks of other machines show.
 func (s *Leases) ReapHeld(ctx context.Context, seen []Held, message string) ([]RunID, error) {
-	return s.reap(ctx, message, func(tx *Tx) ([]RunID, error) {
+	return s.reap(ctx, message, func(tx *engine.Tx) ([]RunID, error) {
 		var ids []RunID
 		for _, h := range seen {
 			same, err := s.inProgress(tx, "id = $1 AND lease_token = $2 AND lease_until = $3", h.RunID, h.Token, h.Until)
@@ -555,7 +557,7 @@ func (s *Leases) ReapHeld(ctx context.Context, seen []Held, message string) ([]R
 }
 
 // inProgress are the runs in progress that meet a condition.
-func (s *Leases) inProgress(tx *Tx, condition string, args ...any) (ids []RunID, err error) {
+func (s *Leases) inProgress(tx *engine.Tx, condition string, args ...any) (ids []RunID, err error) {
 	err = tx.Each("SELECT id FROM runs WHERE state = 'INPROGRESS' AND state <> 'QUEUED' AND "+condition, args, func(rows *sql.Rows) (bool, error) {
 		var id RunID
 		err := rows.Scan(&id)
@@ -566,9 +568,9 @@ func (s *Leases) inProgress(tx *Tx, condition string, args ...any) (ids []RunID,
 }
 
 // reap ends the attempts in progress of some runs.
-func (s *Leases) reap(ctx context.Context, message string, dead func(*Tx) ([]RunID, error)) ([]RunID, error) {
+func (s *Leases) reap(ctx context.Context, message string, dead func(*engine.Tx) ([]RunID, error)) ([]RunID, error) {
 	var reaped []RunID
-	err := s.do(ctx, func(tx *Tx) (err error) {
+	err := s.Do(ctx, func(tx *engine.Tx) (err error) {
 		reaped, err = dead(tx)
 		for _, id := range reaped {
 			if err != nil {

@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"triphammer/server/store/internal/engine"
 )
 
 // Schedule starts runs at the ticks of a cron expression. This package does not
@@ -61,7 +63,7 @@ func (s *Schedules) List(ctx context.Context, factory string) ([]*Schedule, erro
 }
 
 func (s *Schedules) list(ctx context.Context, rest string, args ...any) ([]*Schedule, error) {
-	all, err := list(ctx, s.DB, scanSchedule, "SELECT "+scheduleColumns+" FROM schedules"+rest, args...)
+	all, err := engine.List(ctx, s.DB, scanSchedule, "SELECT "+scheduleColumns+" FROM schedules"+rest, args...)
 	if err != nil {
 		return nil, err
 	}
@@ -84,7 +86,7 @@ func (s *Schedules) list(ctx context.Context, rest string, args ...any) ([]*Sche
 
 // keyEnd says in words why a key is not valid; empty if it is valid.
 func (s *Schedules) keyEnd(ctx context.Context, id KeyID, now time.Time) (string, error) {
-	k, err := first(list(ctx, s.DB, scanKey, "SELECT "+keyColumns+" FROM api_keys WHERE id = $1", id))
+	k, err := engine.First(engine.List(ctx, s.DB, scanKey, "SELECT "+keyColumns+" FROM api_keys WHERE id = $1", id))
 	switch {
 	case errors.Is(err, ErrNotFound):
 		return "its API key is gone", nil
@@ -96,7 +98,7 @@ func (s *Schedules) keyEnd(ctx context.Context, id KeyID, now time.Time) (string
 
 // Get reads one.
 func (s *Schedules) Get(ctx context.Context, id ScheduleID) (*Schedule, error) {
-	found, err := first(s.list(ctx, " WHERE id = $1", id))
+	found, err := engine.First(s.list(ctx, " WHERE id = $1", id))
 	if err != nil {
 		return nil, fmt.Errorf("schedule %s: %w", id, err)
 	}
@@ -105,7 +107,7 @@ func (s *Schedules) Get(ctx context.Context, id ScheduleID) (*Schedule, error) {
 
 // Create makes one; its id and times are filled in.
 func (s *Schedules) Create(ctx context.Context, n Schedule) (*Schedule, error) {
-	err := s.do(ctx, func(tx *Tx) (err error) {
+	err := s.Do(ctx, func(tx *engine.Tx) (err error) {
 		n.ID, err = s.insert(tx, &n)
 		return err
 	})
@@ -115,23 +117,23 @@ func (s *Schedules) Create(ctx context.Context, n Schedule) (*Schedule, error) {
 	return s.Get(ctx, n.ID)
 }
 
-func (s *Schedules) insert(tx *Tx, n *Schedule) (ScheduleID, error) {
+func (s *Schedules) insert(tx *engine.Tx, n *Schedule) (ScheduleID, error) {
 	id := ScheduleID(tx.NextID())
 	return id, tx.Exec(`INSERT INTO schedules (id, factory, automation, name, cron, enabled, request, creator_kind, creator_name, key_id, updated_kind,
 		updated_by, created_at, updated_at, anchor, seen, fired_at, error) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $8, $11, $12, $12, $12, $12, 0, '')`,
-		id, n.Factory, n.Automation, n.Name, n.Cron, n.Enabled, string(n.Request), n.CreatorKind, n.CreatorName, n.KeyID, n.UpdatedBy, micros(s.now()))
+		id, n.Factory, n.Automation, n.Name, n.Cron, n.Enabled, string(n.Request), n.CreatorKind, n.CreatorName, n.KeyID, n.UpdatedBy, micros(s.Now()))
 }
 
 // Update changes one that the API made. With another expression or key, or
 // when it is enabled again, its ticks count from now on.
 func (s *Schedules) Update(ctx context.Context, n Schedule) (*Schedule, error) {
-	err := s.do(ctx, func(tx *Tx) error {
+	err := s.Do(ctx, func(tx *engine.Tx) error {
 		changed, err := tx.ExecCount(`UPDATE schedules SET
 			anchor = CASE WHEN cron <> $1 OR $2 > enabled OR key_id <> $3 THEN $4 ELSE anchor END,
 			seen = CASE WHEN cron <> $1 OR $2 > enabled OR key_id <> $3 THEN $4 ELSE seen END,
 			name = $5, cron = $1, enabled = $2, request = $6, creator_kind = $7, creator_name = $8, key_id = $3, updated_kind = $9, updated_by = $10,
 			updated_at = $4 WHERE id = $11 AND automation = ''`,
-			n.Cron, n.Enabled, n.KeyID, micros(s.now()), n.Name, string(n.Request), n.CreatorKind, n.CreatorName, n.UpdatedKind, n.UpdatedBy, n.ID)
+			n.Cron, n.Enabled, n.KeyID, micros(s.Now()), n.Name, string(n.Request), n.CreatorKind, n.CreatorName, n.UpdatedKind, n.UpdatedBy, n.ID)
 		if err == nil && changed == 0 {
 			return fmt.Errorf("schedule %s: %w", n.ID, ErrNotFound)
 		}
@@ -145,7 +147,7 @@ func (s *Schedules) Update(ctx context.Context, n Schedule) (*Schedule, error) {
 
 // Delete deletes one that the API made. Its runs stay.
 func (s *Schedules) Delete(ctx context.Context, id ScheduleID) error {
-	return s.do(ctx, func(tx *Tx) error {
+	return s.Do(ctx, func(tx *engine.Tx) error {
 		deleted, err := tx.ExecCount("DELETE FROM schedules WHERE id = $1 AND automation = ''", id)
 		if err == nil && deleted == 0 {
 			return fmt.Errorf("schedule %s: %w", id, ErrNotFound)
@@ -160,7 +162,7 @@ func (s *Schedules) Delete(ctx context.Context, id ScheduleID) error {
 // if the apply that defines them is not live any more.
 func (s *Schedules) Sync(ctx context.Context, factory string, by ApplyID, defined []Schedule) error {
 	type key struct{ automation, name string }
-	return s.do(ctx, func(tx *Tx) error {
+	return s.Do(ctx, func(tx *engine.Tx) error {
 		if err := s.store.Applies.notStale(tx, factory, by); err != nil {
 			return err
 		}
@@ -174,7 +176,7 @@ func (s *Schedules) Sync(ctx context.Context, factory string, by ApplyID, define
 		if err != nil {
 			return err
 		}
-		now := micros(s.now())
+		now := micros(s.Now())
 		for _, d := range defined {
 			k := key{d.Automation, d.Name}
 			found := have[k]
@@ -213,13 +215,13 @@ type Tick struct {
 // is not live any more.
 func (s *Schedules) Fire(ctx context.Context, t Tick) (runs []RunID, err error) {
 	id := t.Schedule.ID
-	err = s.grow(ctx, func(tx *Tx) error {
+	err = s.Grow(ctx, func(tx *engine.Tx) error {
 		runs = nil
 		if err := s.store.Applies.notStale(tx, t.Schedule.Factory, t.ApplyID); err != nil {
 			return err
 		}
 		changed, err := tx.ExecCount("UPDATE schedules SET seen = $1, error = $2 WHERE id = $3 AND updated_at = $4 AND enabled = 1 AND "+keyLives("$5"),
-			micros(t.At), t.Error, id, micros(t.Schedule.UpdatedAt), micros(s.now()))
+			micros(t.At), t.Error, id, micros(t.Schedule.UpdatedAt), micros(s.Now()))
 		if err != nil || changed == 0 {
 			return err
 		}
@@ -271,9 +273,9 @@ const tickAge = 90 * 24 * time.Hour
 
 func (s *Schedules) pruneTicks(ctx context.Context) error {
 	old := micros(s.Agreed().Add(-tickAge))
-	return s.inSteps(ctx, task{run: func(tx *Tx, _ *step) (more bool, err error) {
+	return s.InSteps(ctx, engine.Task{Run: func(tx *engine.Tx, _ *engine.Step) (more bool, err error) {
 		n, err := tx.ExecCount(`DELETE FROM schedule_ticks WHERE (schedule_id, tick, automation) IN
-			(SELECT schedule_id, tick, automation FROM schedule_ticks WHERE tick < $1 LIMIT $2)`, old, stepRows)
-		return n == stepRows, err
+			(SELECT schedule_id, tick, automation FROM schedule_ticks WHERE tick < $1 LIMIT $2)`, old, engine.StepRows)
+		return n == engine.StepRows, err
 	}})
 }

@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"time"
 
+	"triphammer/server/store/internal/engine"
+
 	"triphammer/server/secret"
 )
 
@@ -40,7 +42,7 @@ func (s *Secrets) Set(ctx context.Context, name string, value secret.Value) (gen
 	if err := s.notSourced(name); err != nil {
 		return 0, err
 	}
-	err = s.do(ctx, func(tx *Tx) error {
+	err = s.Do(ctx, func(tx *engine.Tx) error {
 		generation, err = s.set(tx, name, value)
 		return err
 	})
@@ -50,7 +52,7 @@ func (s *Secrets) Set(ctx context.Context, name string, value secret.Value) (gen
 // importOne makes a value that a source has the next generation, unless another process has
 // done so since it was looked.
 func (s *Secrets) importOne(ctx context.Context, name string, value secret.Value) error {
-	return s.do(ctx, func(tx *Tx) error {
+	return s.Do(ctx, func(tx *engine.Tx) error {
 		var newest sealedSecret
 		err := tx.Row(selectNewest, []any{name}, &newest.generation, &newest.sealed)
 		if err == nil {
@@ -67,14 +69,14 @@ func (s *Secrets) importOne(ctx context.Context, name string, value secret.Value
 }
 
 // set is Set within a transaction.
-func (s *Secrets) set(tx *Tx, name string, value secret.Value) (generation int64, err error) {
+func (s *Secrets) set(tx *engine.Tx, name string, value secret.Value) (generation int64, err error) {
 	err = tx.Row(`INSERT INTO secret_names (name, generation, deleted) VALUES ($1, 1, 0)
 		ON CONFLICT (name) DO UPDATE SET generation = secret_names.generation + 1, deleted = 0 RETURNING generation`, []any{name}, &generation)
 	if err != nil {
 		return 0, err
 	}
 	sealed := s.key.Seal([]byte(value.Reveal()), sealContext(name, generation))
-	return generation, tx.Exec("INSERT INTO secrets (name, generation, sealed, set_at) VALUES ($1, $2, $3, $4)", name, generation, sealed, micros(s.now()))
+	return generation, tx.Exec("INSERT INTO secrets (name, generation, sealed, set_at) VALUES ($1, $2, $3, $4)", name, generation, sealed, micros(s.Now()))
 }
 
 // sourceOf finds the source that has the secret, nil if none has.
@@ -128,7 +130,7 @@ func (s *Secrets) Delete(ctx context.Context, name string, seen map[string]Apply
 	if err := s.notSourced(name); err != nil {
 		return err
 	}
-	return s.do(ctx, func(tx *Tx) error {
+	return s.Do(ctx, func(tx *engine.Tx) error {
 		for factory, apply := range seen {
 			if err := s.store.Applies.notStale(tx, factory, apply); err != nil {
 				return err
@@ -157,7 +159,7 @@ func (s *Secrets) List(ctx context.Context) ([]SecretInfo, error) {
 		readable := slices.DeleteFunc(slices.Clone(names), func(name string) bool {
 			_, _, err := s.sourceOf(name)
 			if err != nil {
-				s.logger.Warn("a managed secret cannot be read from its source", "error", err)
+				s.Logger.Warn("a managed secret cannot be read from its source", "error", err)
 			}
 			return err != nil
 		})
@@ -168,7 +170,7 @@ func (s *Secrets) List(ctx context.Context) ([]SecretInfo, error) {
 			from[name] = source.String()
 		}
 	}
-	return list(ctx, s.DB, func(rows *sql.Rows) (SecretInfo, error) {
+	return engine.List(ctx, s.DB, func(rows *sql.Rows) (SecretInfo, error) {
 		var i SecretInfo
 		var at int64
 		err := rows.Scan(&i.Name, &i.Generation, &at)
@@ -200,7 +202,7 @@ const selectNewest = `SELECT v.generation, v.sealed FROM secret_names n JOIN sec
 	WHERE n.name = $1 AND n.deleted = 0`
 
 func (s *Secrets) newest(ctx context.Context, name string) (value SecretValue, known bool, err error) {
-	one, err := first(list(ctx, s.DB, scanSealed, selectNewest, name))
+	one, err := engine.First(engine.List(ctx, s.DB, scanSealed, selectNewest, name))
 	if errors.Is(err, ErrNotFound) {
 		return SecretValue{}, false, nil
 	}
@@ -213,7 +215,7 @@ func (s *Secrets) newest(ctx context.Context, name string) (value SecretValue, k
 
 // At opens one generation of a secret; ErrNotFound if it is gone.
 func (s *Secrets) At(ctx context.Context, name string, generation int64) (SecretValue, error) {
-	one, err := first(list(ctx, s.DB, scanSealed, "SELECT generation, sealed FROM secrets WHERE name = $1 AND generation = $2", name, generation))
+	one, err := engine.First(engine.List(ctx, s.DB, scanSealed, "SELECT generation, sealed FROM secrets WHERE name = $1 AND generation = $2", name, generation))
 	if err != nil {
 		return SecretValue{}, fmt.Errorf("secret %s, generation %d: %w", name, generation, err)
 	}
@@ -223,7 +225,7 @@ func (s *Secrets) At(ctx context.Context, name string, generation int64) (Secret
 // All opens every generation of the names that is kept.
 func (s *Secrets) All(ctx context.Context, names []string) (values []secret.Value, err error) {
 	for _, name := range names {
-		all, err := list(ctx, s.DB, scanSealed, "SELECT generation, sealed FROM secrets WHERE name = $1 ORDER BY generation", name)
+		all, err := engine.List(ctx, s.DB, scanSealed, "SELECT generation, sealed FROM secrets WHERE name = $1 ORDER BY generation", name)
 		if err != nil {
 			return nil, fmt.Errorf("secret %s: %w", name, err)
 		}

@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"time"
 
+	"triphammer/server/store/internal/engine"
+
 	"triphammer/server/secret"
 )
 
@@ -54,7 +56,7 @@ type Sessions struct{ *db }
 func (s *Sessions) CreateLoginLink(ctx context.Context, l LoginLink, life time.Duration) (token string, err error) {
 	token = secret.NewToken(linkPrefix)
 	hash := secret.HashToken(token)
-	return token, s.do(ctx, func(tx *Tx) error {
+	return token, s.Do(ctx, func(tx *engine.Tx) error {
 		return tx.Exec("INSERT INTO login_links (hash, actor, role, via, key_id, life, idle, expires_at) VALUES ($1, $2, $3, $4, $5, $6, $7, $8)",
 			hash[:], l.Person, l.Role, l.Via, l.KeyID, l.Life.Microseconds(), l.Idle.Microseconds(), micros(s.Latest().Add(life)))
 	})
@@ -72,7 +74,7 @@ func (s *Sessions) LoginLink(ctx context.Context, token string) (*LoginLink, err
 		return nil, ErrNotFound
 	}
 	hash := secret.HashToken(token)
-	return first(list(ctx, s.DB, func(rows *sql.Rows) (*LoginLink, error) {
+	return engine.First(engine.List(ctx, s.DB, func(rows *sql.Rows) (*LoginLink, error) {
 		l := &LoginLink{}
 		return l, rows.Scan(l.fields(new(int64), new(int64))...)
 	}, "SELECT "+linkColumns+" FROM login_links WHERE hash = $1 AND expires_at > $2 AND "+keyLives("$2"), hash[:], micros(s.Latest())))
@@ -81,7 +83,7 @@ func (s *Sessions) LoginLink(ctx context.Context, token string) (*LoginLink, err
 // DropLoginLink makes a link work no more, if it did.
 func (s *Sessions) DropLoginLink(ctx context.Context, token string) error {
 	hash := secret.HashToken(token)
-	return s.do(ctx, func(tx *Tx) error {
+	return s.Do(ctx, func(tx *engine.Tx) error {
 		return tx.Exec("DELETE FROM login_links WHERE hash = $1", hash[:])
 	})
 }
@@ -93,7 +95,7 @@ func (s *Sessions) RedeemLoginLink(ctx context.Context, link string, from Visito
 		return "", nil, ErrNotFound
 	}
 	hash := secret.HashToken(link)
-	err = s.do(ctx, func(tx *Tx) error {
+	err = s.Do(ctx, func(tx *engine.Tx) error {
 		var l LoginLink
 		var life, idle int64
 		err := tx.Row("DELETE FROM login_links WHERE hash = $1 AND expires_at > $2 AND "+keyLives("$2")+" RETURNING "+linkColumns,
@@ -113,7 +115,7 @@ func (s *Sessions) RedeemLoginLink(ctx context.Context, link string, from Visito
 
 // Open makes a session without a link, for somebody who signed in elsewhere.
 func (s *Sessions) Open(ctx context.Context, l LoginLink, from Visitor) (token string, n *PageSession, err error) {
-	err = s.do(ctx, func(tx *Tx) (err error) {
+	err = s.Do(ctx, func(tx *engine.Tx) (err error) {
 		token, n, err = s.open(tx, l, from)
 		return err
 	})
@@ -124,7 +126,7 @@ func (s *Sessions) Open(ctx context.Context, l LoginLink, from Visitor) (token s
 }
 
 // open makes a session.
-func (s *Sessions) open(tx *Tx, l LoginLink, from Visitor) (token string, n *PageSession, err error) {
+func (s *Sessions) open(tx *engine.Tx, l LoginLink, from Visitor) (token string, n *PageSession, err error) {
 	token = secret.NewToken(sessionPrefix)
 	hash := secret.HashToken(token)
 	now := s.Latest()
@@ -161,16 +163,16 @@ func (s *Sessions) ByToken(ctx context.Context, token string) (*PageSession, err
 	}
 	hash := secret.HashToken(token)
 	now := s.Latest()
-	n, err := first(list(ctx, s.DB, scanPageSession, "SELECT "+pageSessionColumns+" FROM sessions WHERE hash = $1 AND "+sessionLives("$2"), hash[:], micros(now)))
+	n, err := engine.First(engine.List(ctx, s.DB, scanPageSession, "SELECT "+pageSessionColumns+" FROM sessions WHERE hash = $1 AND "+sessionLives("$2"), hash[:], micros(now)))
 	if err != nil || now.Sub(n.SeenAt) < touchEvery {
 		return n, err
 	}
 	n.SeenAt = now
-	err = s.do(ctx, func(tx *Tx) error {
+	err = s.Do(ctx, func(tx *engine.Tx) error {
 		return tx.Exec("UPDATE sessions SET seen_at = $1 WHERE id = $2", micros(now), n.ID)
 	})
 	if err != nil {
-		s.logger.Warn("the last visit of a session could not be noted", "session", n.ID, "error", err)
+		s.Logger.Warn("the last visit of a session could not be noted", "session", n.ID, "error", err)
 	}
 	return n, nil
 }
@@ -185,7 +187,7 @@ func (s *Sessions) CallerLives(ctx context.Context, key KeyID, session PageSessi
 		}
 	}
 	if session != 0 {
-		_, err := first(list(ctx, s.DB, scanPageSession, "SELECT "+pageSessionColumns+" FROM sessions WHERE id = $1 AND "+sessionLives("$2"), session, micros(now)))
+		_, err := engine.First(engine.List(ctx, s.DB, scanPageSession, "SELECT "+pageSessionColumns+" FROM sessions WHERE id = $1 AND "+sessionLives("$2"), session, micros(now)))
 		if errors.Is(err, ErrNotFound) {
 			return ErrKey
 		}
@@ -196,16 +198,16 @@ func (s *Sessions) CallerLives(ctx context.Context, key KeyID, session PageSessi
 
 // List lists the sessions that go on, the newest first.
 func (s *Sessions) List(ctx context.Context) ([]*PageSession, error) {
-	return list(ctx, s.DB, scanPageSession, "SELECT "+pageSessionColumns+" FROM sessions WHERE "+sessionLives("$1")+" ORDER BY id DESC", micros(s.Latest()))
+	return engine.List(ctx, s.DB, scanPageSession, "SELECT "+pageSessionColumns+" FROM sessions WHERE "+sessionLives("$1")+" ORDER BY id DESC", micros(s.Latest()))
 }
 
 // End ends a session at once. It is ErrNotFound if the session has ended.
 func (s *Sessions) End(ctx context.Context, id PageSessionID) (*PageSession, error) {
-	n, err := first(list(ctx, s.DB, scanPageSession, "SELECT "+pageSessionColumns+" FROM sessions WHERE id = $1 AND "+sessionLives("$2"), id, micros(s.Latest())))
+	n, err := engine.First(engine.List(ctx, s.DB, scanPageSession, "SELECT "+pageSessionColumns+" FROM sessions WHERE id = $1 AND "+sessionLives("$2"), id, micros(s.Latest())))
 	if err != nil {
 		return nil, fmt.Errorf("session %s: %w", id, err)
 	}
-	return n, s.do(ctx, func(tx *Tx) error {
+	return n, s.Do(ctx, func(tx *engine.Tx) error {
 		return tx.Exec("DELETE FROM sessions WHERE id = $1", id)
 	})
 }
@@ -219,7 +221,7 @@ type Ended struct {
 
 // EndAll ends every session and every link that nobody has used.
 func (s *Sessions) EndAll(ctx context.Context) (ended Ended, err error) {
-	err = s.do(ctx, func(tx *Tx) (err error) {
+	err = s.Do(ctx, func(tx *engine.Tx) (err error) {
 		ended, err = s.endWhere(tx, "")
 		return err
 	})
@@ -227,7 +229,7 @@ func (s *Sessions) EndAll(ctx context.Context) (ended Ended, err error) {
 }
 
 // endWhere ends those that a further condition selects.
-func (s *Sessions) endWhere(tx *Tx, and string, args ...any) (ended Ended, err error) {
+func (s *Sessions) endWhere(tx *engine.Tx, and string, args ...any) (ended Ended, err error) {
 	args = append([]any{micros(s.Latest())}, args...)
 	if ended.Sessions, err = tx.ExecCount("DELETE FROM sessions WHERE expires_at > $1 AND seen_at + idle > $1"+and, args...); err != nil {
 		return ended, err
@@ -239,12 +241,12 @@ func (s *Sessions) endWhere(tx *Tx, and string, args ...any) (ended Ended, err e
 // prune forgets what is too old to open anything.
 func (s *Sessions) prune(ctx context.Context) error {
 	old := micros(s.Agreed().Add(-idempotencyAge))
-	err := s.inSteps(ctx, task{run: func(tx *Tx, _ *step) (more bool, err error) {
+	err := s.InSteps(ctx, engine.Task{Run: func(tx *engine.Tx, _ *engine.Step) (more bool, err error) {
 		n, err := tx.ExecCount(`DELETE FROM idempotency WHERE key_hash IN
-			(SELECT key_hash FROM idempotency WHERE created_at <= $1 LIMIT $2)`, old, stepRows)
-		return n == stepRows, err
+			(SELECT key_hash FROM idempotency WHERE created_at <= $1 LIMIT $2)`, old, engine.StepRows)
+		return n == engine.StepRows, err
 	}})
-	return errors.Join(err, s.do(ctx, func(tx *Tx) error {
+	return errors.Join(err, s.Do(ctx, func(tx *engine.Tx) error {
 		now := micros(s.Agreed())
 		return errors.Join(
 			tx.Exec("DELETE FROM login_links WHERE expires_at <= $1", now),

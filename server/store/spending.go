@@ -5,6 +5,8 @@ import (
 	"database/sql"
 	"math"
 	"time"
+
+	"triphammer/server/store/internal/engine"
 )
 
 // Spending is what runs used, as far as their harnesses told.
@@ -28,12 +30,12 @@ type Usage struct{ *db }
 // nothing twice if the answer to an earlier call was lost. It returns what all runs of its
 // automation and all runs of the server have used on this day (UTC), with this.
 func (s *Usage) Record(ctx context.Context, l Lease, used Spending) (automation, server Spending, err error) {
-	err = s.do(ctx, func(tx *Tx) error {
+	err = s.Do(ctx, func(tx *engine.Tx) error {
 		var tokens, micro int64
 		if err := tx.Row("SELECT tokens, cost_micros FROM runs WHERE id = $1", []any{l.RunID}, &tokens, &micro); err != nil {
 			return err
 		}
-		today, moreTokens, moreMicro := dayOf(s.now()), max(0, used.Tokens-tokens), max(0, int64(math.Round(used.CostUSD*1e6))-micro)
+		today, moreTokens, moreMicro := dayOf(s.Now()), max(0, used.Tokens-tokens), max(0, int64(math.Round(used.CostUSD*1e6))-micro)
 		if err := s.store.Leases.fenced(tx, l, "UPDATE runs SET tokens = tokens + $1, cost_micros = cost_micros + $2", moreTokens, moreMicro); err != nil {
 			return err
 		}
@@ -61,16 +63,16 @@ func (s *Usage) Record(ctx context.Context, l Lease, used Spending) (automation,
 
 // Today is what all runs of the server have used on this day (UTC).
 func (s *Usage) Today(ctx context.Context) (Spending, error) {
-	return first(list(ctx, s.DB, func(rows *sql.Rows) (spent Spending, err error) {
+	return engine.First(engine.List(ctx, s.DB, func(rows *sql.Rows) (spent Spending, err error) {
 		var micro int64
 		err = rows.Scan(&spent.Tokens, &micro)
 		spent.CostUSD = float64(micro) / 1e6
 		return spent, err
-	}, sumSpending, dayOf(s.now())))
+	}, sumSpending, dayOf(s.Now())))
 }
 
 func (s *Usage) prune(ctx context.Context) error {
-	return s.do(ctx, func(tx *Tx) error {
+	return s.Do(ctx, func(tx *engine.Tx) error {
 		return tx.Exec("DELETE FROM spending WHERE day < $1", dayOf(s.Agreed())-spendingAge)
 	})
 }

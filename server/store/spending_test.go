@@ -4,6 +4,8 @@ import (
 	"errors"
 	"testing"
 	"time"
+
+	"triphammer/server/store/internal/engine"
 )
 
 // TestSpending: what runs used is summed per run, automation and day (UTC), and only the
@@ -44,12 +46,12 @@ func TestSpending(t *testing.T) {
 		t.Errorf("of a run that has ended: %v", err)
 	}
 	old := dayOf(s.at) - spendingAge - 1
-	check(t, s.do(ctx, func(tx *Tx) error {
+	check(t, s.Do(ctx, func(tx *engine.Tx) error {
 		return tx.Exec("INSERT INTO spending (day, factory, automation, tokens, cost_micros) VALUES ($1, '', '', 1, 1)", old)
 	}))
 	check(t, s.Usage.prune(ctx))
 	var oldest int64
-	if check(t, s.read.QueryRowContext(ctx, "SELECT min(day) FROM spending").Scan(&oldest)); oldest <= old {
+	if check(t, s.Read.QueryRowContext(ctx, "SELECT min(day) FROM spending").Scan(&oldest)); oldest <= old {
 		t.Errorf("the spending of day %d is kept", oldest)
 	}
 }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"crypto/sha256"
 	"errors"
+
+	"triphammer/server/store/internal/engine"
 )
 
 // Repeat is an automation that a delivery did not start, because another webhook had
@@ -21,7 +23,7 @@ func (r *NewRun) eventKey() []byte {
 
 // startedBy finds the delivery of another webhook that started the automation of r for the
 // same event; 0 if there is none.
-func (s *Deliveries) startedBy(tx *Tx, r *NewRun, d *NewDelivery) (of DeliveryID, err error) {
+func (s *Deliveries) startedBy(tx *engine.Tx, r *NewRun, d *NewDelivery) (of DeliveryID, err error) {
 	if r.Event == "" || d.ReplayOf != 0 { // which a person wants
 		return 0, nil
 	}
@@ -33,7 +35,7 @@ func (s *Deliveries) startedBy(tx *Tx, r *NewRun, d *NewDelivery) (of DeliveryID
 }
 
 // rememberEvent notes that a delivery started a run.
-func (s *Deliveries) rememberEvent(tx *Tx, r *NewRun, webhookUID string, id DeliveryID) error {
+func (s *Deliveries) rememberEvent(tx *engine.Tx, r *NewRun, webhookUID string, id DeliveryID) error {
 	if r.Event == "" {
 		return nil
 	}
@@ -43,10 +45,10 @@ func (s *Deliveries) rememberEvent(tx *Tx, r *NewRun, webhookUID string, id Deli
 
 // pruneStartedEvents forgets events that are older than deliveries are kept.
 func (s *Deliveries) pruneStartedEvents(ctx context.Context, keep Retention) error {
-	old := idAt(s.Agreed().Add(-keep.Age))
-	return s.inSteps(ctx, task{run: func(tx *Tx, _ *step) (more bool, err error) {
+	old := engine.IdAt(s.Agreed().Add(-keep.Age))
+	return s.InSteps(ctx, engine.Task{Run: func(tx *engine.Tx, _ *engine.Step) (more bool, err error) {
 		n, err := tx.ExecCount(`DELETE FROM started_events WHERE event IN
-			(SELECT event FROM started_events WHERE delivery_id < $1 LIMIT $2)`, old, stepRows)
-		return n == stepRows, err
+			(SELECT event FROM started_events WHERE delivery_id < $1 LIMIT $2)`, old, engine.StepRows)
+		return n == engine.StepRows, err
 	}})
 }

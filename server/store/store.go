@@ -43,6 +43,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"triphammer/server/store/internal/engine"
+
 	"triphammer/server/secret"
 )
 
@@ -76,6 +78,7 @@ type Config struct {
 	Logger *slog.Logger
 
 	migrations fs.FS // of tests; nil: those of the program
+	maxLog     int   // of tests: engine.Options.MaxLog
 }
 
 // Store is the durable state of one server: how it is kept (db), and a type with the queries of each
@@ -105,7 +108,7 @@ type Store struct {
 
 // db is what all of these share: the engine, and what more than one of them needs.
 type db struct {
-	*DB
+	*engine.DB
 	store *Store // for what one thing needs of another
 
 	key       *secret.Key
@@ -154,8 +157,8 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 		s.artifacts = ""
 	}
 	s.pausesChanged = true // nobody has read them
-	s.DB = NewDB(Options{
-		Path: cfg.Path, URL: cfg.URL, Existing: cfg.Existing, Reserve: cfg.Reserve, Migrations: cfg.migrations, Memory: hooks{s.db},
+	s.DB = engine.NewDB(engine.Options{
+		Path: cfg.Path, URL: cfg.URL, Existing: cfg.Existing, Reserve: cfg.Reserve, Migrations: cfg.migrations, MaxLog: cfg.maxLog, Memory: hooks{s.db},
 		Now: cfg.Now, Passed: cfg.Passed, Logger: cfg.Logger,
 	})
 	if err := s.DB.Open(ctx); err != nil {
@@ -167,7 +170,7 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 			Details: lost.String(),
 		})
 		if err = errors.Join(err, s.AcceptLoss(ctx)); err != nil {
-			s.logger.Error("the loss could not be noted in the audit log", "error", err)
+			s.Logger.Error("the loss could not be noted in the audit log", "error", err)
 		}
 	}
 	return s, nil

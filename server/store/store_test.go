@@ -15,6 +15,8 @@ import (
 	"testing"
 	"time"
 
+	"triphammer/server/store/internal/engine"
+
 	"triphammer/server/secret"
 	"triphammer/server/store/storetest"
 )
@@ -163,7 +165,7 @@ func TestDeliveries(t *testing.T) {
 	if page := must[[]*Delivery](t)(s.Deliveries.List(t.Context(), DeliveryQuery{WebhookUID: "whk_1", Before: log[2].ID, Limit: 1})); len(page) != 1 || page[0].ID != log[3].ID {
 		t.Errorf("page %+v", page)
 	}
-	times := must[[]time.Time](t)(s.Deliveries.RecentTimes(t.Context(), "whk_1", s.now().Add(-time.Minute)))
+	times := must[[]time.Time](t)(s.Deliveries.RecentTimes(t.Context(), "whk_1", s.Now().Add(-time.Minute)))
 	if len(times) != 3 {
 		t.Errorf("SPEC 5.8: %d authenticated deliveries", len(times))
 	}
@@ -204,7 +206,7 @@ func TestFullDisk(t *testing.T) {
 	s := open(t)
 	must[Recorded](t)(s.Deliveries.Record(t.Context(), delivery("1", "{}", "a")))
 	limit := func(pages string) {
-		check(t, s.do(t.Context(), func(tx *Tx) error {
+		check(t, s.Do(t.Context(), func(tx *engine.Tx) error {
 			return tx.Row("PRAGMA max_page_count = "+pages, nil, new(int))
 		}))
 	}
@@ -233,8 +235,8 @@ func TestFullDisk(t *testing.T) {
 
 func TestNewerSchemaIsRefused(t *testing.T) {
 	s := open(t)
-	check(t, s.do(t.Context(), func(tx *Tx) error {
-		return errors.Join(tx.SetMeta("schema", "99"), tx.SetMeta(metaNeeds, "99"))
+	check(t, s.Do(t.Context(), func(tx *engine.Tx) error {
+		return errors.Join(tx.SetMeta("schema", "99"), tx.SetMeta(engine.MetaNeeds, "99"))
 	}))
 	check(t, s.Close())
 	if _, err := Open(t.Context(), s.cfg); !errors.Is(err, ErrNewerSchema) || !strings.Contains(err.Error(), "99") {
@@ -263,7 +265,7 @@ func TestRuns(t *testing.T) {
 	if len(leases) != 2 || leases[0].RunID != d.RunIDs[0] || state(d.RunIDs[0]) != InProgress || state(d.RunIDs[2]) != Queued {
 		t.Fatalf("claimed %v of %v", leases, d.RunIDs)
 	}
-	said := []Event{{Seq: 1, At: s.now(), Kind: "message", Data: json.RawMessage(`{"text":"hi"}`)}, {Seq: 2, Kind: "output", Data: json.RawMessage(`{}`)}}
+	said := []Event{{Seq: 1, At: s.Now(), Kind: "message", Data: json.RawMessage(`{"text":"hi"}`)}, {Seq: 2, Kind: "output", Data: json.RawMessage(`{}`)}}
 	check(t, s.Transcripts.Append(ctx, leases[0], said[:1]))
 	check(t, s.Transcripts.Append(ctx, leases[0], said)) // whether the first came is not always known
 	if err := s.Transcripts.Append(ctx, leases[0], []Event{{Seq: 2, Kind: "output", Data: json.RawMessage(`{"text":"other"}`)}}); err == nil || errors.Is(err, ErrUnavailable) {
@@ -437,7 +439,7 @@ func TestPendingFlood(t *testing.T) {
 func TestKeys(t *testing.T) {
 	s := open(t)
 	ctx := t.Context()
-	k, token, err := s.Keys.Create(ctx, Key{Name: "ci", Kind: KeyPersonal, Owner: "ada", Scopes: []string{ScopeRuns, ScopeRead}, ExpiresAt: s.now().Add(time.Hour)})
+	k, token, err := s.Keys.Create(ctx, Key{Name: "ci", Kind: KeyPersonal, Owner: "ada", Scopes: []string{ScopeRuns, ScopeRead}, ExpiresAt: s.Now().Add(time.Hour)})
 	check(t, err)
 	if _, _, err := s.Keys.Create(ctx, Key{Name: "ci"}); !errors.Is(err, ErrConflict) {
 		t.Errorf("the same name: %v", err)
@@ -458,7 +460,7 @@ func TestKeys(t *testing.T) {
 	if _, err := s.Keys.ByToken(ctx, token.Reveal()); !errors.Is(err, ErrKey) {
 		t.Errorf("revoked: %v", err)
 	}
-	_, token, err = s.Keys.Create(ctx, Key{Name: "ci", Kind: KeyAgent, Owner: "bot", Scopes: []string{ScopeRuns}, ExpiresAt: s.now().Add(time.Hour)})
+	_, token, err = s.Keys.Create(ctx, Key{Name: "ci", Kind: KeyAgent, Owner: "bot", Scopes: []string{ScopeRuns}, ExpiresAt: s.Now().Add(time.Hour)})
 	check(t, err)
 	s.at = s.at.Add(time.Hour)
 	if _, err := s.Keys.ByToken(ctx, token.Reveal()); !errors.Is(err, ErrKey) {
@@ -472,7 +474,7 @@ func TestApplies(t *testing.T) {
 	ctx := t.Context()
 	record := func(outcome string, hooks ...string) ApplyID {
 		uids := must[map[string]string](t)(s.Applies.WebhookUIDs(ctx, "default", hooks))
-		a := &Apply{Factory: "default", Commit: "abc", Outcome: outcome, Plan: json.RawMessage("{}"), Diagnostics: json.RawMessage("[]"), StartedAt: s.now(), FinishedAt: s.now()}
+		a := &Apply{Factory: "default", Commit: "abc", Outcome: outcome, Plan: json.RawMessage("{}"), Diagnostics: json.RawMessage("[]"), StartedAt: s.Now(), FinishedAt: s.Now()}
 		var files []File
 		for _, name := range hooks {
 			a.Webhooks = append(a.Webhooks, BoundWebhook{name, uids[name], "S", 1})
@@ -561,7 +563,7 @@ func TestSessions(t *testing.T) {
 	}
 	for _, want := range []int{2, 0} {
 		var n int
-		check(t, s.read.QueryRowContext(ctx, "SELECT count(*) FROM sessions").Scan(&n))
+		check(t, s.Read.QueryRowContext(ctx, "SELECT count(*) FROM sessions").Scan(&n))
 		if n != want {
 			t.Fatalf("%d sessions are stored, want %d", n, want)
 		}
@@ -601,7 +603,7 @@ func BenchmarkRecordDelivery(b *testing.B) {
 	for _, workers := range []int{1, 16, 64, 256} {
 		b.Run(fmt.Sprintf("workers=%d", workers), func(b *testing.B) {
 			s := open(b)
-			s.Store.now = time.Now
+			s.Store.Now = time.Now
 			next := make(chan int, 1024)
 			var wg sync.WaitGroup
 			for range workers {
@@ -647,7 +649,7 @@ func together(t *testing.T, s *Store, calls ...func() error) []error {
 	held, release := make(chan struct{}), make(chan struct{})
 	var all sync.WaitGroup
 	all.Go(func() {
-		_ = s.do(context.Background(), func(*Tx) error {
+		_ = s.Do(context.Background(), func(*engine.Tx) error {
 			close(held)
 			<-release
 			return nil

@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"triphammer/server/store/internal/engine"
 )
 
 // Event is one entry of a run's transcript.
@@ -25,7 +27,7 @@ type Transcripts struct{ *db }
 // are, because a connection was lost while they were committed. Another event with the number
 // of one that is there is an error.
 func (s *Transcripts) Append(ctx context.Context, l Lease, events []Event) error {
-	return s.append(ctx, l, events, s.grow)
+	return s.append(ctx, l, events, s.Grow)
 }
 
 // MaxLastEvents is the most bytes of data that Transcripts.AppendLast takes while the disk
@@ -42,11 +44,11 @@ func (s *Transcripts) AppendLast(ctx context.Context, l Lease, events []Event) e
 	if size > MaxLastEvents {
 		return s.Append(ctx, l, events)
 	}
-	return s.append(ctx, l, events, s.do)
+	return s.append(ctx, l, events, s.Do)
 }
 
-func (s *Transcripts) append(ctx context.Context, l Lease, events []Event, commit func(context.Context, func(*Tx) error) error) error {
-	return commit(ctx, func(tx *Tx) error {
+func (s *Transcripts) append(ctx context.Context, l Lease, events []Event, commit func(context.Context, func(*engine.Tx) error) error) error {
+	return commit(ctx, func(tx *engine.Tx) error {
 		if err := s.store.Leases.fenced(tx, l, "UPDATE runs SET updated_at = $1", s.stamp(tx)); err != nil {
 			return err
 		}
@@ -70,14 +72,14 @@ const countEvents = "events = (SELECT coalesce(max(seq), 0) FROM run_events WHER
 // wraps ErrDamaged if an event is missing, or is not what was stored.
 func (s *Transcripts) List(ctx context.Context, run RunID, after int64, limit int) ([]Event, error) {
 	// Read before the events: of a run that has ended they are all there.
-	count, err := first(list(ctx, s.DB, func(rows *sql.Rows) (count sql.NullInt64, err error) {
+	count, err := engine.First(engine.List(ctx, s.DB, func(rows *sql.Rows) (count sql.NullInt64, err error) {
 		err = rows.Scan(&count)
 		return count, err
 	}, "SELECT events FROM runs WHERE id = $1", run))
 	if err != nil && !errors.Is(err, ErrNotFound) {
 		return nil, err
 	}
-	all, err := list(ctx, s.DB, s.scanEvent(run), selectEvents+" AND seq > $2 ORDER BY seq LIMIT $3", run, after, limit)
+	all, err := engine.List(ctx, s.DB, s.scanEvent(run), selectEvents+" AND seq > $2 ORDER BY seq LIMIT $3", run, after, limit)
 	if err != nil || s.trusting {
 		return all, err
 	}
@@ -132,7 +134,7 @@ type EventPage struct {
 // is not what was stored. Unlike Events, it does not notice a missing one.
 func (s *Transcripts) Page(ctx context.Context, run RunID, p EventPage) ([]Event, error) {
 	query, args := p.query(run)
-	return list(ctx, s.DB, s.scanEvent(run), query, args...)
+	return engine.List(ctx, s.DB, s.scanEvent(run), query, args...)
 }
 
 func (p EventPage) query(run RunID) (query string, args []any) {
@@ -164,7 +166,7 @@ func (p EventPage) query(run RunID) (query string, args []any) {
 // Counts is how many events of each kind a transcript has.
 func (s *Transcripts) Counts(ctx context.Context, run RunID) (map[string]int64, error) {
 	counts := make(map[string]int64)
-	_, err := list(ctx, s.DB, func(rows *sql.Rows) (none struct{}, err error) {
+	_, err := engine.List(ctx, s.DB, func(rows *sql.Rows) (none struct{}, err error) {
 		var kind string
 		var n int64
 		err = rows.Scan(&kind, &n)
@@ -177,7 +179,7 @@ func (s *Transcripts) Counts(ctx context.Context, run RunID) (map[string]int64, 
 // First is when the first event of a kind came; zero if none did.
 func (s *Transcripts) First(ctx context.Context, run RunID, kind string) (time.Time, error) {
 	var at int64
-	err := s.read.QueryRowContext(ctx, "SELECT at FROM run_events WHERE run_id = $1 AND kind = $2 ORDER BY seq LIMIT 1", run, kind).Scan(&at)
+	err := s.Read.QueryRowContext(ctx, "SELECT at FROM run_events WHERE run_id = $1 AND kind = $2 ORDER BY seq LIMIT 1", run, kind).Scan(&at)
 	if errors.Is(err, sql.ErrNoRows) {
 		return time.Time{}, nil
 	}
@@ -187,6 +189,6 @@ func (s *Transcripts) First(ctx context.Context, run RunID, kind string) (time.T
 // Last is the number of the newest event; 0 if there is none.
 func (s *Transcripts) Last(ctx context.Context, run RunID) (int64, error) {
 	var last int64
-	err := s.read.QueryRowContext(ctx, "SELECT coalesce(max(seq), 0) FROM run_events WHERE run_id = $1", run).Scan(&last)
+	err := s.Read.QueryRowContext(ctx, "SELECT coalesce(max(seq), 0) FROM run_events WHERE run_id = $1", run).Scan(&last)
 	return last, err
 }

@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"triphammer/server/store/internal/engine"
 )
 
 // Kinds of workers.
@@ -54,9 +56,9 @@ const workersClock = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::
 type Workers struct{ *db }
 
 // time is the time by which workers are judged, in a turn of the writer.
-func (s *Workers) time(tx *Tx) (now int64, err error) {
+func (s *Workers) time(tx *engine.Tx) (now int64, err error) {
 	if !s.Shared() {
-		return micros(s.now()), nil
+		return micros(s.Now()), nil
 	}
 	err = tx.Row(workersClock, nil, &now)
 	return now, err
@@ -93,7 +95,7 @@ func (s *Workers) Start(ctx context.Context, w Worker, process string) (before b
 	if err != nil {
 		return false, err
 	}
-	err = s.do(ctx, func(tx *Tx) error {
+	err = s.Do(ctx, func(tx *engine.Tx) error {
 		var host string
 		err := tx.Row("SELECT host FROM workers WHERE id = $1", []any{w.ID}, &host)
 		if err != nil && !errors.Is(err, ErrNotFound) {
@@ -130,7 +132,7 @@ func (w *Worker) encode() (names, labels string, err error) {
 // asked it to start no runs. The error is ErrSuperseded if another process has started with
 // its id, and ErrNotFound if its row was deleted.
 func (s *Workers) Beat(ctx context.Context, w Worker, process string, stopped bool) (drain bool, err error) {
-	err = s.do(ctx, func(tx *Tx) error {
+	err = s.Do(ctx, func(tx *engine.Tx) error {
 		now, err := s.time(tx)
 		if err != nil {
 			return err
@@ -180,13 +182,13 @@ func scanWorker(rows *sql.Rows, now int64) (*Worker, error) {
 
 // List are the workers that are known, in the order of their ids.
 func (s *Workers) List(ctx context.Context) ([]*Worker, error) {
-	now := micros(s.now())
+	now := micros(s.Now())
 	if s.Shared() {
-		if err := s.read.QueryRowContext(ctx, workersClock).Scan(&now); err != nil {
+		if err := s.Read.QueryRowContext(ctx, workersClock).Scan(&now); err != nil {
 			return nil, err
 		}
 	}
-	return list(ctx, s.DB, workerAt(now), selectWorker+" ORDER BY id")
+	return engine.List(ctx, s.DB, workerAt(now), selectWorker+" ORDER BY id")
 }
 
 // Drain asks the workers with a name, id or host to start no more runs, or to start
@@ -196,7 +198,7 @@ func (s *Workers) Drain(ctx context.Context, name string, drain bool) (ids []str
 	if drain {
 		asked = 1
 	}
-	err = s.do(ctx, func(tx *Tx) error {
+	err = s.Do(ctx, func(tx *engine.Tx) error {
 		ids = nil
 		var all []*Worker
 		err := tx.Each(selectWorker, nil, func(rows *sql.Rows) (bool, error) {
@@ -229,7 +231,7 @@ const forgetWorkers = 24 * time.Hour
 
 // Forget deletes the workers that were not seen for a long time.
 func (s *Workers) Forget(ctx context.Context) error {
-	return s.do(ctx, func(tx *Tx) error {
+	return s.Do(ctx, func(tx *engine.Tx) error {
 		now, err := s.time(tx)
 		if err != nil {
 			return err
@@ -245,7 +247,7 @@ const atWorker = "\x1f"
 // bindRun lets a run of a conversation be claimed by the worker alone that has the workspace: the
 // one that executed the conversation's last run. If that worker is lost, any may claim the
 // run, which then says that its workspace is gone.
-func (s *Workers) bindRun(tx *Tx, id, conversation RunID) error {
+func (s *Workers) bindRun(tx *engine.Tx, id, conversation RunID) error {
 	var worker string
 	last := RunID(0)
 	err := tx.Each(`SELECT id, worker FROM runs WHERE id = $1 AND worker <> ''
@@ -281,7 +283,7 @@ func (s *Workers) bindRun(tx *Tx, id, conversation RunID) error {
 // BoundTo is the id of the worker that a queued run waits for because that has its workspace;
 // empty: it waits for none.
 func (s *Workers) BoundTo(ctx context.Context, id RunID) (string, error) {
-	host, err := first(list(ctx, s.DB, func(rows *sql.Rows) (host string, err error) {
+	host, err := engine.First(engine.List(ctx, s.DB, func(rows *sql.Rows) (host string, err error) {
 		err = rows.Scan(&host)
 		return host, err
 	}, "SELECT g.worker_host FROM runs r JOIN run_groups g ON g.id = r.group_id WHERE r.id = $1", id))
@@ -299,7 +301,7 @@ type carrier struct {
 	live  map[string]bool // workers; nil: not read yet
 }
 
-func (c *carrier) carries(tx *Tx, host string) (bool, error) {
+func (c *carrier) carries(tx *engine.Tx, host string) (bool, error) {
 	worker, bound := strings.CutPrefix(host, atWorker)
 	if !bound {
 		return host == "" || slices.Contains(c.claim.Hosts, host), nil
@@ -333,15 +335,15 @@ func (s *Workers) MayClaim(ctx context.Context) (bool, error) {
 		return true, nil
 	}
 	var n int
-	err := s.read.QueryRowContext(ctx, `SELECT (SELECT count(*) FROM (SELECT 1 FROM runs WHERE state = 'QUEUED' LIMIT 1) q)
-		+ (SELECT count(*) FROM (SELECT 1 FROM runs WHERE state = 'HELD' AND run_at <= $1 LIMIT 1) h)`, micros(s.now())).Scan(&n)
+	err := s.Read.QueryRowContext(ctx, `SELECT (SELECT count(*) FROM (SELECT 1 FROM runs WHERE state = 'QUEUED' LIMIT 1) q)
+		+ (SELECT count(*) FROM (SELECT 1 FROM runs WHERE state = 'HELD' AND run_at <= $1 LIMIT 1) h)`, micros(s.Now())).Scan(&n)
 	return n > 0, err
 }
 
 // Draining tells whether somebody has asked a worker to start no runs.
 func (s *Workers) Draining(ctx context.Context, worker string) (bool, error) {
 	var n int
-	err := s.read.QueryRowContext(ctx, "SELECT count(*) FROM workers WHERE id = $1 AND drain <> 0", worker).Scan(&n)
+	err := s.Read.QueryRowContext(ctx, "SELECT count(*) FROM workers WHERE id = $1 AND drain <> 0", worker).Scan(&n)
 	return n > 0, err
 }
 
@@ -354,7 +356,7 @@ func (s *Leases) StopsAsked(ctx context.Context, runs []RunID) (map[RunID]Stop, 
 	w := where{}
 	w.add(in(&w, "id", runs))
 	w.add("cancel_requested <> 0")
-	_, err := list(ctx, s.DB, func(rows *sql.Rows) (none struct{}, err error) {
+	_, err := engine.List(ctx, s.DB, func(rows *sql.Rows) (none struct{}, err error) {
 		var id RunID
 		var stop Stop
 		err = rows.Scan(&id, &stop)
@@ -380,7 +382,7 @@ const DefaultLease = time.Minute
 
 // Held are the leases of all runs in progress.
 func (s *Leases) Held(ctx context.Context) ([]Held, error) {
-	return list(ctx, s.DB, func(rows *sql.Rows) (h Held, err error) {
+	return engine.List(ctx, s.DB, func(rows *sql.Rows) (h Held, err error) {
 		err = rows.Scan(&h.RunID, &h.Token, &h.Until, &h.Worker, &h.Lasts, &h.Isolation)
 		return h, err
 	}, `SELECT r.id, r.lease_token, r.lease_until, r.worker, coalesce(w.lease, $1), coalesce(w.isolation, '') FROM runs r LEFT JOIN workers w ON w.id = r.worker

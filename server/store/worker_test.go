@@ -8,12 +8,14 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"triphammer/server/store/internal/engine"
 )
 
 // silent makes it so that no worker has been heard of for that much longer.
 func (f *fixture) silent(t *testing.T, d time.Duration) {
 	t.Helper()
-	check(t, f.do(t.Context(), func(tx *Tx) error {
+	check(t, f.Do(t.Context(), func(tx *engine.Tx) error {
 		return tx.Exec("UPDATE workers SET seen_at = seen_at - $1, started_at = started_at - $1", d.Microseconds())
 	}))
 }
@@ -188,7 +190,7 @@ func TestArtifactParts(t *testing.T) {
 		})
 	}
 	parts := func() (n int) {
-		check(t, s.read.QueryRowContext(ctx, "SELECT count(*) FROM artifact_parts").Scan(&n))
+		check(t, s.Read.QueryRowContext(ctx, "SELECT count(*) FROM artifact_parts").Scan(&n))
 		return n
 	}
 	var last *Artifact
@@ -219,7 +221,7 @@ func TestArtifactParts(t *testing.T) {
 	if r := must[*Report](t)(s.Check(ctx)); len(r.Problems) != 0 {
 		t.Errorf("problems %v", r.Problems)
 	}
-	check(t, s.do(ctx, func(tx *Tx) error {
+	check(t, s.Do(ctx, func(tx *engine.Tx) error {
 		return tx.Exec("DELETE FROM artifact_parts WHERE artifact_id = $1 AND at > 0", last.ID)
 	}))
 	if _, err := s.Artifacts.Open(ctx, last); !errors.Is(err, ErrDamaged) {

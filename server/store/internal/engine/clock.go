@@ -1,4 +1,4 @@
-package store
+package engine
 
 import (
 	"context"
@@ -197,7 +197,7 @@ func (s *DB) Believed() time.Time { return s.clock.believed() }
 func (s *DB) AcceptClock(ctx context.Context) error {
 	s.clock.accept()
 	seen := s.clock.seen()
-	return s.do(ctx, func(tx *Tx) error {
+	return s.Do(ctx, func(tx *Tx) error {
 		s.seen = seen
 		return s.noteTime(tx.ctx, seen)
 	})
@@ -225,7 +225,7 @@ func (s *DB) startClock(ctx context.Context) error {
 	// The newest rows can be a little newer. If they are much newer, a clock that was
 	// not believed wrote them.
 	if s.lastID > 0 {
-		if rows := timeOfID(s.lastID); seen.IsZero() || rows.After(seen) && rows.Sub(seen) <= maxAhead {
+		if rows := TimeOfID(s.lastID); seen.IsZero() || rows.After(seen) && rows.Sub(seen) <= maxAhead {
 			seen = rows
 		}
 	}

@@ -1,4 +1,4 @@
-package store
+package engine
 
 import (
 	"context"
@@ -46,7 +46,7 @@ type postgres struct {
 
 // The advisory locks of a database. The numbers mean nothing.
 const (
-	lockWriter    = 0x54727048_0001
+	LockWriter    = 0x54727048_0001
 	lockLeader    = 0x54727048_0002
 	lockMigration = 0x54727048_0003
 	lockMember    = 0x54727048_0004 // shared by all processes that have the store open
@@ -54,7 +54,7 @@ const (
 
 const (
 	// dialTime is how long a connection may take.
-	dialTime = 5 * time.Second
+	DialTime = 5 * time.Second
 	// commitTime is how long a transaction of the writer may take. It is longer than idleTime:
 	// another process that holds the lock and is cut off loses it first.
 	commitTime = 20 * time.Second
@@ -78,7 +78,7 @@ func CheckURL(address string) error {
 	if address == "" {
 		return nil
 	}
-	_, err := postgresConfig(address)
+	_, err := PostgresConfig(address)
 	return err
 }
 
@@ -125,7 +125,7 @@ func Away(err error) bool {
 var errConnection = fmt.Errorf("%w: the connection to the database is lost", ErrUnavailable)
 
 // postgresConfig reads the address of a database.
-func postgresConfig(address string) (*pgx.ConnConfig, error) {
+func PostgresConfig(address string) (*pgx.ConnConfig, error) {
 	config, err := pgx.ParseConfig(address)
 	if err != nil && strings.Contains(err.Error(), "failed to configure TLS") {
 		return nil, fmt.Errorf("the certificates for the store (sslrootcert, sslcert and sslkey, or PGSSLROOTCERT, PGSSLCERT and PGSSLKEY): %w", errors.Unwrap(err))
@@ -133,9 +133,9 @@ func postgresConfig(address string) (*pgx.ConnConfig, error) {
 	if scheme, _, _ := strings.Cut(address, ":"); err != nil || scheme != "postgres" && scheme != "postgresql" {
 		return nil, errors.New("the store is no address of a PostgreSQL database: postgres://USER@HOST/DATABASE is one") // err may have the password
 	}
-	config.ConnectTimeout = dialTime
+	config.ConnectTimeout = DialTime
 	dialer := &net.Dialer{
-		Timeout:         dialTime,
+		Timeout:         DialTime,
 		KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: 3 * time.Second, Interval: time.Second, Count: 4},
 	}
 	config.DialFunc = func(ctx context.Context, network, address string) (net.Conn, error) {
@@ -155,8 +155,8 @@ func postgresConfig(address string) (*pgx.ConnConfig, error) {
 	config.RuntimeParams["application_name"] = "triphammer" // by which others know it (othersQuery)
 	config.RuntimeParams["search_path"] = "public"
 	for name, value := range map[string]string{
-		"idle_in_transaction_session_timeout": milliseconds(idleTime),
-		"tcp_user_timeout":                    milliseconds(silence),
+		"idle_in_transaction_session_timeout": Milliseconds(idleTime),
+		"tcp_user_timeout":                    Milliseconds(silence),
 		"tcp_keepalives_idle":                 "3",
 		"tcp_keepalives_interval":             "1",
 		"tcp_keepalives_count":                "4",
@@ -173,10 +173,10 @@ func postgresConfig(address string) (*pgx.ConnConfig, error) {
 	return config, nil
 }
 
-func milliseconds(d time.Duration) string { return strconv.FormatInt(d.Milliseconds(), 10) }
+func Milliseconds(d time.Duration) string { return strconv.FormatInt(d.Milliseconds(), 10) }
 
 func (p *postgres) open(ctx context.Context, cfg Options) (err error) {
-	if p.config, err = postgresConfig(cfg.URL); err != nil {
+	if p.config, err = PostgresConfig(cfg.URL); err != nil {
 		return err
 	}
 	p.name = NameOf(cfg.URL)
@@ -209,9 +209,9 @@ func (p *postgres) open(ctx context.Context, cfg Options) (err error) {
 	read := p.config.Copy()
 	read.RuntimeParams["default_transaction_read_only"] = "on"
 	read.ValidateConnect = pgconn.ValidateConnectTargetSessionAttrsPrimary
-	p.read = openPool(read)
-	p.read.SetMaxOpenConns(readers)
-	p.read.SetMaxIdleConns(readers)
+	p.Read = openPool(read)
+	p.Read.SetMaxOpenConns(readers)
+	p.Read.SetMaxIdleConns(readers)
 	p.changes = p.follow()
 	return nil
 }
@@ -276,7 +276,7 @@ func (p *postgres) make(ctx context.Context, cfg Options) error {
 			return fmt.Errorf("the database has tables of another program: %w", ErrForeign)
 		}
 	}
-	all, err := migrationsOf(cfg.Migrations, "migrations/postgres")
+	all, err := MigrationsOf(cfg.Migrations, "migrations/postgres")
 	if err != nil {
 		return err
 	}
@@ -337,7 +337,7 @@ func (p *postgres) connected(ctx context.Context) error {
 		p.failed = time.Now()
 		return errors.Join(fmt.Errorf("%w: %w", ErrUnavailable, err), conn.Close())
 	}
-	p.logger.Info("the store is connected to its database again", "store", p.name)
+	p.Logger.Info("the store is connected to its database again", "store", p.name)
 	return nil
 }
 
@@ -354,7 +354,7 @@ func (p *postgres) begin(ctx context.Context) error {
 	err := p.raw(func(conn *pgx.Conn) error {
 		var b pgx.Batch
 		b.Queue("BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE") // what is read after the lock has what was committed before it
-		b.Queue("SELECT pg_advisory_xact_lock($1)", int64(lockWriter))
+		b.Queue("SELECT pg_advisory_xact_lock($1)", int64(LockWriter))
 		b.Queue("SELECT (SELECT last_value FROM newest_id), (SELECT last_value FROM last_writer), (SELECT last_value FROM queued_runs), (SELECT last_value FROM leaders)")
 		results := conn.SendBatch(ctx, &b)
 		_, err := results.Exec()
@@ -404,7 +404,7 @@ func (p *postgres) commit(ctx context.Context) error {
 }
 
 func (p *postgres) rollback(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), dialTime)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), DialTime)
 	defer cancel()
 	p.queue = pgx.Batch{}
 	_ = p.raw(func(conn *pgx.Conn) error {
@@ -433,7 +433,7 @@ func (p *postgres) lost(err error) error {
 }
 
 func (p *postgres) exec(ctx context.Context, query string, args []driver.NamedValue) (n int64, err error) {
-	if err := checkPlaceholders(query); err != nil {
+	if err := CheckPlaceholders(query); err != nil {
 		return 0, err
 	}
 	p.queue.Queue(query, valuesOf(args)...).Exec(func(tag pgconn.CommandTag) error {
@@ -445,7 +445,7 @@ func (p *postgres) exec(ctx context.Context, query string, args []driver.NamedVa
 }
 
 func (p *postgres) later(_ context.Context, query string, args []driver.NamedValue) error {
-	if err := checkPlaceholders(query); err != nil {
+	if err := CheckPlaceholders(query); err != nil {
 		return err
 	}
 	p.queue.Queue(query, valuesOf(args)...)

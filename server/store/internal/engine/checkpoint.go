@@ -1,4 +1,4 @@
-package store
+package engine
 
 import (
 	"context"
@@ -28,12 +28,15 @@ const (
 // present limit and the next one. They grow with the database, up to most.
 type longLog struct{ pages, next, most int }
 
-// logOf is the limit for the disk of a folder. It is lower on a small disk.
-func logOf(dir string) longLog {
+// logOf is the limit for the disk of a folder. It is lower on a small disk. atMost: 0 is no limit.
+func logOf(dir string, atMost int) longLog {
 	pages, most := walPages, maxWALPages
 	if room, err := disk.Measure(dir); err == nil {
-		limit := max(64, room.Total/32/pageSize)
+		limit := max(64, room.Total/32/PageSize)
 		pages, most = int(min(walPages, limit)), int(min(maxWALPages, limit))
+	}
+	if atMost > 0 {
+		pages, most = min(pages, atMost*walPages/maxWALPages), min(most, atMost)
 	}
 	return longLog{pages, pages, most}
 }
@@ -63,7 +66,7 @@ func (s *DB) checkpoints() {
 		}
 		var err error
 		for range copyings {
-			if _, err = s.read.ExecContext(context.Background(), "PRAGMA wal_checkpoint(PASSIVE)"); err != nil {
+			if _, err = s.Read.ExecContext(context.Background(), "PRAGMA wal_checkpoint(PASSIVE)"); err != nil {
 				break
 			}
 			if err = s.flush(); err != nil {
@@ -75,7 +78,7 @@ func (s *DB) checkpoints() {
 			if isUnsynced(err) {
 				s.unsynced.Store(true)
 			}
-			s.logger.Warn("the write-ahead log could not be copied into the database; it is tried again when it has grown", "error", err)
+			s.Logger.Warn("the write-ahead log could not be copied into the database; it is tried again when it has grown", "error", err)
 			continue
 		}
 		select {
@@ -129,7 +132,7 @@ func (s *DB) logLength(ctx context.Context, mode string) (pages int, err error) 
 func (s *DB) measure(ctx context.Context) {
 	pages, err := s.logLength(ctx, "NOOP")
 	if err != nil {
-		s.logger.Warn("the length of the write-ahead log is unknown", "error", err)
+		s.Logger.Warn("the length of the write-ahead log is unknown", "error", err)
 		return
 	}
 	if pages+s.long.pages < s.long.next {
@@ -140,7 +143,7 @@ func (s *DB) measure(ctx context.Context) {
 	}
 	var database int
 	if err := s.row(ctx, "PRAGMA page_count", nil, &database); err != nil {
-		s.logger.Warn("the size of the database is unknown", "error", err)
+		s.Logger.Warn("the size of the database is unknown", "error", err)
 	}
 	if s.long.pages = max(s.long.pages, min(s.long.most, database/walShare)); pages < s.long.pages {
 		s.long.next = s.long.pages

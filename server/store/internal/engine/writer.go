@@ -1,4 +1,4 @@
-package store
+package engine
 
 import (
 	"context"
@@ -49,7 +49,10 @@ func (tx *Tx) Each(query string, args []any, visit func(rows *sql.Rows) (more bo
 
 // Alone returns ErrOthers if another process has the store open. Until the end of the transaction
 // no other one opens it.
-func (tx *Tx) Alone() error { return tx.db.engine.alone(tx.ctx) }
+func (tx *Tx) Alone() error { return tx.db.dialect.alone(tx.ctx) }
+
+// Raw gives do the connection as the driver has it.
+func (tx *Tx) Raw(do func(conn any) error) error { return tx.db.conn.Raw(do) }
 
 // NextID makes an id that is larger than all before it.
 func (tx *Tx) NextID() int64 { return tx.db.nextID() }
@@ -77,12 +80,12 @@ type job struct {
 // do commits the changes of fn, and returns when they are on the disk. fn runs on the
 // writer's goroutine and connection, and nothing else runs at the same time. If fn
 // fails, its changes are dropped; other jobs of the transaction are not affected.
-func (s *DB) do(ctx context.Context, fn func(tx *Tx) error) error {
+func (s *DB) Do(ctx context.Context, fn func(tx *Tx) error) error {
 	return s.submit(s.jobs, &job{ctx: ctx, fn: fn, done: make(chan error, 1)})
 }
 
 // grow is do for changes that add something.
-func (s *DB) grow(ctx context.Context, fn func(tx *Tx) error) error {
+func (s *DB) Grow(ctx context.Context, fn func(tx *Tx) error) error {
 	return s.submit(s.jobs, &job{ctx: ctx, fn: fn, grows: true, done: make(chan error, 1)})
 }
 
@@ -150,12 +153,12 @@ func (s *DB) write() {
 				if isUnsynced(err) {
 					s.unsynced.Store(true)
 				}
-				s.logger.Warn("the end of the write-ahead log could not be copied into the database", "error", err)
+				s.Logger.Warn("the end of the write-ahead log could not be copied into the database", "error", err)
 			}
 		case <-changed:
 			s.memory.MayDiffer()
 		case <-s.alarm.C:
-			waking, cancel := s.engine.bounded(ctx)
+			waking, cancel := s.dialect.bounded(ctx)
 			s.memory.Wake(waking, func(fn func(*Tx) error) error {
 				j := &job{ctx: ctx, fn: fn, done: make(chan error, 1)}
 				s.turn(ctx, []*job{j})
@@ -163,7 +166,7 @@ func (s *DB) write() {
 			})
 			cancel()
 		case <-s.look.C:
-			s.engine.idle(ctx)
+			s.dialect.idle(ctx)
 			if s.looks = s.reserve.path != "" && !s.reserve.held; s.looks {
 				s.look.Reset(lookAfter)
 			}
@@ -172,7 +175,7 @@ func (s *DB) write() {
 			case j := <-s.jobs: // what waits is still committed
 				s.turn(ctx, s.gather(append(batch[:0], j)))
 			default:
-				s.engine.idle(ctx)
+				s.dialect.idle(ctx)
 				return
 			}
 		}
@@ -192,7 +195,7 @@ func (s *DB) turn(ctx context.Context, batch []*job) {
 		s.looks = true
 		s.look.Reset(lookAfter)
 	}
-	s.engine.committed(ctx)
+	s.dialect.committed(ctx)
 }
 
 func (s *DB) gather(batch []*job) []*job {
@@ -215,7 +218,7 @@ func (s *DB) commit(ctx context.Context, batch []*job) {
 	results := make([]error, len(batch))
 	culprit := false // a job failed, not the transaction
 	commit := func(ctx context.Context) error {
-		if err := s.engine.expect(ctx, batch); err != nil {
+		if err := s.dialect.expect(ctx, batch); err != nil {
 			return err
 		}
 		for i, j := range batch {
@@ -225,7 +228,7 @@ func (s *DB) commit(ctx context.Context, batch []*job) {
 				return err
 			}
 		}
-		err := s.engine.flush(ctx)
+		err := s.dialect.flush(ctx)
 		culprit = err != nil && !errors.Is(err, errConnection)
 		return err
 	}
@@ -241,7 +244,7 @@ func (s *DB) commit(ctx context.Context, batch []*job) {
 		s.commits.Add(1)
 		s.seen = s.clock.seen()
 		if err := s.remember(ctx); err != nil {
-			s.logger.Error("what was written could not be read", "error", err)
+			s.Logger.Error("what was written could not be read", "error", err)
 		}
 	}
 	if isUnsynced(err) {
@@ -260,7 +263,7 @@ func (s *DB) commit(ctx context.Context, batch []*job) {
 		}
 		result = unavailable(result)
 		if lost := errors.Is(result, ErrUnavailable) && !refused && j.ctx.Err() == nil; lost || j.grows && result == nil {
-			s.lastWrite.Store(&outcome{s.now(), result})
+			s.lastWrite.Store(&outcome{s.Now(), result})
 		}
 		j.done <- result
 	}
@@ -301,29 +304,29 @@ func (s *DB) inSavepoint(ctx context.Context, fn func(*Tx) error) (result, fatal
 		return nil, err
 	}
 	if result = fn(&Tx{ctx, s}); result == nil {
-		result = s.engine.flush(ctx)
+		result = s.dialect.flush(ctx)
 	}
 	if result != nil {
 		s.memory.Forget()
-		return result, errors.Join(s.exec(ctx, "ROLLBACK TO job"), s.exec(ctx, "RELEASE job"), s.engine.flush(ctx))
+		return result, errors.Join(s.exec(ctx, "ROLLBACK TO job"), s.exec(ctx, "RELEASE job"), s.dialect.flush(ctx))
 	}
 	return nil, s.exec(ctx, "RELEASE job")
 }
 
 // transaction runs fn in a transaction of the writer's connection.
 func (s *DB) transaction(ctx context.Context, fn func(ctx context.Context) error) error {
-	ctx, cancel := s.engine.bounded(ctx)
+	ctx, cancel := s.dialect.bounded(ctx)
 	defer cancel()
-	if err := s.engine.begin(ctx); err != nil {
+	if err := s.dialect.begin(ctx); err != nil {
 		return err
 	}
 	err := fn(ctx)
 	if err == nil {
-		err = s.engine.commit(ctx)
+		err = s.dialect.commit(ctx)
 	}
 	if err != nil {
 		s.memory.Forget()
-		s.engine.rollback(ctx)
+		s.dialect.rollback(ctx)
 	}
 	return err
 }
@@ -333,7 +336,7 @@ func (s *DB) stmt(ctx context.Context, query string) (*sql.Stmt, error) {
 	if st := s.statements[query]; st != nil {
 		return st, nil
 	}
-	if err := checkPlaceholders(query); err != nil {
+	if err := CheckPlaceholders(query); err != nil {
 		return nil, err
 	}
 	st, err := s.conn.PrepareContext(ctx, query)
@@ -348,7 +351,7 @@ func (s *DB) exec(ctx context.Context, query string, args ...any) error {
 	if err := s.values(query, args); err != nil {
 		return err
 	}
-	err := s.engine.later(ctx, query, s.args)
+	err := s.dialect.later(ctx, query, s.args)
 	clear(s.args)
 	return err
 }
@@ -358,7 +361,7 @@ func (s *DB) execCount(ctx context.Context, query string, args ...any) (n int64,
 	if err := s.values(query, args); err != nil {
 		return 0, err
 	}
-	n, err = s.engine.exec(ctx, query, s.args)
+	n, err = s.dialect.exec(ctx, query, s.args)
 	clear(s.args)
 	return n, err
 }
@@ -377,7 +380,7 @@ func (s *DB) values(query string, args []any) error {
 }
 
 // plain are values that the database takes.
-func (s *DB) plain(values []any) []any {
+func (s *DB) Plain(values []any) []any {
 	if s.Shared() {
 		return plainValues(values)
 	}
@@ -386,14 +389,14 @@ func (s *DB) plain(values []any) []any {
 
 // row queries one row on the writer's connection; absent is ErrNotFound.
 func (s *DB) row(ctx context.Context, query string, args []any, into ...any) error {
-	if err := s.engine.flush(ctx); err != nil {
+	if err := s.dialect.flush(ctx); err != nil {
 		return err
 	}
 	st, err := s.stmt(ctx, query)
 	if err != nil {
 		return err
 	}
-	err = st.QueryRowContext(ctx, s.plain(args)...).Scan(into...)
+	err = st.QueryRowContext(ctx, s.Plain(args)...).Scan(into...)
 	if errors.Is(err, sql.ErrNoRows) {
 		return ErrNotFound
 	}
@@ -403,14 +406,14 @@ func (s *DB) row(ctx context.Context, query string, args []any, into ...any) err
 // each walks the rows of a query on the writer's connection for as long as visit
 // wants more.
 func (s *DB) each(ctx context.Context, query string, args []any, visit func(rows *sql.Rows) (more bool, err error)) error {
-	if err := s.engine.flush(ctx); err != nil {
+	if err := s.dialect.flush(ctx); err != nil {
 		return err
 	}
 	st, err := s.stmt(ctx, query)
 	if err != nil {
 		return err
 	}
-	rows, err := st.QueryContext(ctx, s.plain(args)...)
+	rows, err := st.QueryContext(ctx, s.Plain(args)...)
 	if err != nil {
 		return err
 	}
@@ -424,19 +427,19 @@ func (s *DB) each(ctx context.Context, query string, args []any, visit func(rows
 }
 
 // list reads rows from the read pool.
-func list[T any](ctx context.Context, s *DB, scan func(rows *sql.Rows) (T, error), query string, args ...any) ([]T, error) {
-	if err := checkPlaceholders(query); err != nil {
+func List[T any](ctx context.Context, s *DB, scan func(rows *sql.Rows) (T, error), query string, args ...any) ([]T, error) {
+	if err := CheckPlaceholders(query); err != nil {
 		return nil, err
 	}
-	rows, err := s.read.QueryContext(ctx, query, s.plain(args)...)
+	rows, err := s.Read.QueryContext(ctx, query, s.Plain(args)...)
 	if err != nil {
-		return nil, damaged(err)
+		return nil, Damaged(err)
 	}
-	return scanAll(rows, scan)
+	return ScanAll(rows, scan)
 }
 
 // scanAll reads the rows of a query.
-func scanAll[T any](rows *sql.Rows, scan func(rows *sql.Rows) (T, error)) ([]T, error) {
+func ScanAll[T any](rows *sql.Rows, scan func(rows *sql.Rows) (T, error)) ([]T, error) {
 	defer func() { _ = rows.Close() }()
 	all := []T{}
 	for rows.Next() {
@@ -446,11 +449,11 @@ func scanAll[T any](rows *sql.Rows, scan func(rows *sql.Rows) (T, error)) ([]T, 
 		}
 		all = append(all, one)
 	}
-	return all, damaged(rows.Err())
+	return all, Damaged(rows.Err())
 }
 
 // first is the one row that a query finds, or ErrNotFound.
-func first[T any](all []T, err error) (T, error) {
+func First[T any](all []T, err error) (T, error) {
 	var none T
 	switch {
 	case err != nil:
@@ -463,7 +466,7 @@ func first[T any](all []T, err error) (T, error) {
 
 // checkPlaceholders refuses a statement whose $1, $2 … do not first appear in ascending
 // order: go-sqlite3 numbers them by appearance and would mix up the values.
-func checkPlaceholders(query string) error {
+func CheckPlaceholders(query string) error {
 	last := 0
 	for i := 0; i < len(query); i++ {
 		if query[i] != '$' {
@@ -482,7 +485,7 @@ func checkPlaceholders(query string) error {
 }
 
 // scanText reads a row of one text.
-func scanText(rows *sql.Rows) (string, error) {
+func ScanText(rows *sql.Rows) (string, error) {
 	var text string
 	err := rows.Scan(&text)
 	return text, err

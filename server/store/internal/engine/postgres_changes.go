@@ -1,4 +1,4 @@
-package store
+package engine
 
 import (
 	"context"
@@ -28,14 +28,14 @@ type changes struct {
 
 // Shared tells whether several processes may use the store at the same time.
 func (s *DB) Shared() bool {
-	_, shared := s.engine.(*postgres)
+	_, shared := s.dialect.(*postgres)
 	return shared
 }
 
 // Changed returns a new channel, which gets a value after another process has written. It is
 // never closed. Of a store that is not shared it is nil.
 func (s *DB) Changed() <-chan struct{} {
-	p, shared := s.engine.(*postgres)
+	p, shared := s.dialect.(*postgres)
 	if !shared {
 		return nil
 	}
@@ -110,7 +110,7 @@ func (c *changes) listen(ctx context.Context) {
 			c.tell()
 		case err == nil:
 		case late && !conn.IsClosed():
-			asking, cancel := context.WithTimeout(ctx, dialTime)
+			asking, cancel := context.WithTimeout(ctx, DialTime)
 			var commits int64
 			if err := conn.QueryRow(asking, "SELECT last_value FROM commits").Scan(&commits); err != nil {
 				drop()
@@ -144,7 +144,7 @@ const (
 // context: it returns ErrNotLeader. Lead tries again until ctx is done, and returns after
 // lead has returned. In a store that is not shared, the only process leads.
 func (s *DB) Lead(ctx context.Context, lead func(ctx context.Context)) {
-	p, shared := s.engine.(*postgres)
+	p, shared := s.dialect.(*postgres)
 	if !shared {
 		lead(ctx)
 		return
@@ -153,10 +153,10 @@ func (s *DB) Lead(ctx context.Context, lead func(ctx context.Context)) {
 	defer func() { _ = db.Close() }()
 	for ctx.Err() == nil {
 		if conn, number := p.elect(ctx, db); conn != nil {
-			p.logger.Info("this server leads: it applies definitions, fires schedules and deletes what is old")
+			p.Logger.Info("this server leads: it applies definitions, fires schedules and deletes what is old")
 			p.term(context.WithValue(ctx, leading{}, number), conn, lead)
 			if ctx.Err() == nil {
-				p.logger.Warn("this server does not lead any more")
+				p.Logger.Warn("this server does not lead any more")
 			}
 		}
 		select {
@@ -176,7 +176,7 @@ func (p *postgres) elect(ctx context.Context, db *sql.DB) (conn *sql.Conn, numbe
 	}
 	var leads bool
 	// A process that stands still while its machine answers for it loses the lock, too.
-	_, err = conn.ExecContext(ctx, "SET idle_session_timeout = '"+milliseconds(silence)+"'")
+	_, err = conn.ExecContext(ctx, "SET idle_session_timeout = '"+Milliseconds(silence)+"'")
 	if err == nil {
 		err = conn.QueryRowContext(ctx, "SELECT pg_try_advisory_lock($1)", int64(lockLeader)).Scan(&leads)
 	}

@@ -1,4 +1,4 @@
-package store
+package engine
 
 import (
 	"context"
@@ -83,7 +83,7 @@ func (s *DB) spend(why error) bool {
 		return false
 	}
 	if err := os.Remove(s.reserve.path); err != nil {
-		s.logger.Error("the reserve on the disk cannot be removed", "error", err)
+		s.Logger.Error("the reserve on the disk cannot be removed", "error", err)
 		return false
 	}
 	s.reserve.held = false
@@ -92,7 +92,7 @@ func (s *DB) spend(why error) bool {
 	case s.full <- struct{}{}: // a log that is copied begins anew, and needs no room
 	default:
 	}
-	s.logger.Error("the disk is full: no delivery and no new run is taken until there is room; what ends runs uses the reserve",
+	s.Logger.Error("the disk is full: no delivery and no new run is taken until there is room; what ends runs uses the reserve",
 		"reserve", disk.Bytes(info.Size()), "error", why)
 	return true
 }
@@ -106,9 +106,9 @@ func (s *DB) restock() {
 	was := s.spent.Swap(err != nil)
 	switch s.reserve.held = err == nil; {
 	case err == nil && was:
-		s.logger.Info("the disk has room again: deliveries and runs are taken")
+		s.Logger.Info("the disk has room again: deliveries and runs are taken")
 	case err != nil && !was:
-		s.logger.Error("there is no room on the disk for the reserve: no delivery and no new run is taken", "error", err)
+		s.Logger.Error("there is no room on the disk for the reserve: no delivery and no new run is taken", "error", err)
 	}
 }
 
@@ -136,11 +136,11 @@ func (s *DB) settle(ctx context.Context) error {
 		s.settled = now
 	}
 	if err := s.copyLog(ctx, "FULL"); err != nil {
-		s.logger.Error("the disk does not confirm writes: nothing is taken until it does", "error", err)
+		s.Logger.Error("the disk does not confirm writes: nothing is taken until it does", "error", err)
 		return fmt.Errorf("%w: %w", errUnsettled, err)
 	}
 	s.unsynced.Store(false)
-	s.logger.Warn("the disk confirms writes again: everything that was acknowledged has been written anew")
+	s.Logger.Warn("the disk confirms writes again: everything that was acknowledged has been written anew")
 	return nil
 }
 
@@ -155,10 +155,10 @@ func (s *DB) settleAtOpen(ctx context.Context) error {
 	case isFull(err):
 		return err // once more, without the reserve
 	case errors.Is(err, errLogInUse): // by a backup
-		s.logger.Warn("the write-ahead log of the last server could not be copied into the database", "error", err)
+		s.Logger.Warn("the write-ahead log of the last server could not be copied into the database", "error", err)
 	default:
 		s.unsynced.Store(true)
-		s.logger.Error("the write-ahead log could not be copied into the database; nothing is taken until it can", "error", err)
+		s.Logger.Error("the write-ahead log could not be copied into the database; nothing is taken until it can", "error", err)
 	}
 	return nil
 }
@@ -215,11 +215,11 @@ func (s *DB) Ping(ctx context.Context) error {
 		return ErrFull
 	}
 	if last := s.lastWrite.Load(); last != nil {
-		if age := s.now().Sub(last.at); 0 <= age && age < pingAge {
+		if age := s.Now().Sub(last.at); 0 <= age && age < pingAge {
 			return last.err
 		}
 	}
 	text := make([]byte, pingSize/2)
 	_, _ = rand.Read(text) // it never fails
-	return s.grow(ctx, func(tx *Tx) error { return tx.SetMeta("ping", hex.EncodeToString(text)) })
+	return s.Grow(ctx, func(tx *Tx) error { return tx.SetMeta("ping", hex.EncodeToString(text)) })
 }

@@ -1,4 +1,4 @@
-package store
+package engine
 
 import (
 	"context"
@@ -66,8 +66,8 @@ func (s *DB) compareMarks(ctx context.Context, path string) error {
 		return err
 	}
 	if s.base, s.marked = max(has, was.commits), has; was.commits > has {
-		s.lost = Loss{AtMost: was.commits - has, From: timeOfID(s.lastID), Until: was.at}
-		s.logger.Error("the store has lost transactions that were acknowledged: its write-ahead log was damaged, or it was replaced by an older copy",
+		s.lost = Loss{AtMost: was.commits - has, From: TimeOfID(s.lastID), Until: was.at}
+		s.Logger.Error("the store has lost transactions that were acknowledged: its write-ahead log was damaged, or it was replaced by an older copy",
 			"at_most", s.lost.AtMost, "newest_entry", s.lost.From.UTC(), "acknowledged_until", s.lost.Until)
 	}
 	s.markFile, err = os.OpenFile(markFile(path), os.O_CREATE|os.O_RDWR, 0o600)

@@ -1,4 +1,4 @@
-package store
+package engine
 
 import (
 	"context"
@@ -7,7 +7,7 @@ import (
 
 // What one step of a long task may do. It can be one row more, however large.
 const (
-	stepRows  = 256
+	StepRows  = 256
 	stepBytes = 1 << 20
 	stepTime  = 5 * time.Millisecond
 )
@@ -23,14 +23,14 @@ const stepPatience = 50 * time.Millisecond
 const busyPause = 9
 
 // step is one transaction of a long task.
-type step struct {
+type Step struct {
 	began       time.Time
 	rows, bytes int64
 }
 
 // takes tells whether a row of about this size still belongs to the step.
-func (st *step) takes(size int64) bool {
-	if st.rows > 0 && (st.rows >= stepRows || st.bytes+size > stepBytes || time.Since(st.began) >= stepTime) {
+func (st *Step) Takes(size int64) bool {
+	if st.rows > 0 && (st.rows >= StepRows || st.bytes+size > stepBytes || time.Since(st.began) >= stepTime) {
 		return false
 	}
 	st.rows++
@@ -39,8 +39,8 @@ func (st *step) takes(size int64) bool {
 }
 
 // task is a long task in steps.
-type task struct {
-	run   func(tx *Tx, st *step) (more bool, err error) // one of them, on the writer
+type Task struct {
+	Run   func(tx *Tx, st *Step) (more bool, err error) // one of them, on the writer
 	alone bool                                          // without a transaction
 	after func() error                                  // after each, beside the writer; may be nil
 }
@@ -48,13 +48,13 @@ type task struct {
 // inSteps runs one step after the other until there are no more. Each has a transaction
 // of its own, which the writer runs when no other write waits. The pauses between the
 // steps leave the disk to others.
-func (s *DB) inSteps(ctx context.Context, t task) error {
+func (s *DB) InSteps(ctx context.Context, t Task) error {
 	for commits := s.commits.Load(); ; {
-		var st step
+		var st Step
 		var more bool
 		err := s.submit(s.steps, &job{ctx: ctx, alone: t.alone, queued: time.Now(), done: make(chan error, 1), fn: func(tx *Tx) (err error) {
 			st.began = time.Now()
-			more, err = t.run(tx, &st)
+			more, err = t.Run(tx, &st)
 			return err
 		}})
 		if err != nil || !more {

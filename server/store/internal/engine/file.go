@@ -1,4 +1,4 @@
-package store
+package engine
 
 import (
 	"bytes"
@@ -64,7 +64,7 @@ type database struct {
 	dsn    string
 }
 
-func newDatabase(path string, settings map[string]string) *sql.DB {
+func NewDatabase(path string, settings map[string]string) *sql.DB {
 	q := url.Values{"_foreign_keys": {"1"}, "_busy_timeout": {"5000"}}
 	for name, value := range settings {
 		q.Set(name, value)
@@ -84,14 +84,14 @@ func (d *database) Connect(context.Context) (driver.Conn, error) { return d.driv
 func (d *database) Driver() driver.Driver { return &d.driver }
 
 // durable are the settings of a store that serves.
-func durable(more map[string]string) map[string]string {
+func Durable(more map[string]string) map[string]string {
 	all := map[string]string{"_journal_mode": "WAL", "_synchronous": "FULL", "_txlock": "immediate"}
 	maps.Copy(all, more)
 	return all
 }
 
 // judge returns an error if a file is not a store. It does not change the file.
-func judge(ctx context.Context, path string) error {
+func Judge(ctx context.Context, path string) error {
 	f, err := os.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		if log, err := os.Stat(path + "-wal"); err == nil && log.Size() > 0 {
@@ -133,14 +133,14 @@ func judge(ctx context.Context, path string) error {
 
 // judgeTables looks for what every store has.
 func judgeTables(ctx context.Context, path string) error {
-	db := newDatabase(path, map[string]string{"mode": "ro"})
+	db := NewDatabase(path, map[string]string{"mode": "ro"})
 	defer func() { _ = db.Close() }()
 	var n int
 	err := db.QueryRowContext(ctx, "SELECT count(*) FROM sqlite_schema WHERE type = 'table' AND name IN ('meta', 'deliveries', 'runs')").Scan(&n)
 	if err == nil && n < 3 {
 		err = fmt.Errorf("it is the SQLite database of another program: %w", ErrForeign)
 	}
-	return damaged(err)
+	return Damaged(err)
 }
 
 // create makes a new store under another name, and renames it when it is complete. So a
@@ -183,7 +183,7 @@ func (s *DB) create(ctx context.Context, cfg Options, more func(*DB) error) erro
 // fill makes the tables of a new store. Nothing of it counts before all of it is
 // on the disk, so that no step waits for it.
 func (s *DB) fill(ctx context.Context, path string, files fs.FS) (err error) {
-	s.writer = newDatabase(path, map[string]string{"_journal_mode": "MEMORY", "_synchronous": "OFF", "_auto_vacuum": "incremental"})
+	s.writer = NewDatabase(path, map[string]string{"_journal_mode": "MEMORY", "_synchronous": "OFF", "_auto_vacuum": "incremental"})
 	if s.conn, err = s.writer.Conn(ctx); err != nil {
 		return err
 	}
@@ -193,7 +193,7 @@ func (s *DB) fill(ctx context.Context, path string, files fs.FS) (err error) {
 	if _, err := s.conn.ExecContext(ctx, "CREATE TABLE meta (name TEXT NOT NULL PRIMARY KEY, value TEXT NOT NULL)"); err != nil {
 		return err
 	}
-	all, err := migrationsOf(files, "migrations")
+	all, err := MigrationsOf(files, "migrations")
 	if err != nil {
 		return err
 	}
@@ -214,7 +214,7 @@ func (s *DB) claimFile(ctx context.Context) error {
 }
 
 // quickCheck checks a file that is small enough.
-func quickCheck(ctx context.Context, conn *sql.Conn, path string) error {
+func QuickCheck(ctx context.Context, conn *sql.Conn, path string) error {
 	info, err := os.Stat(path)
 	if err != nil || info.Size() > maxChecked {
 		return err

@@ -1,4 +1,4 @@
-package store
+package engine
 
 import (
 	"context"
@@ -33,21 +33,21 @@ const breaksMark = "-- breaks:"
 const firstLasting = 25
 
 // metaNeeds is the schema that a program must know at least.
-const metaNeeds = "oldest program"
+const MetaNeeds = "oldest program"
 
 // ErrOthers refuses a migration that breaks programs which use the store now.
 var ErrOthers = errors.New("other programs use the store")
 
 // migration is a step from one schema to the next.
-type migration struct {
+type Migration struct {
 	number int
-	name   string
-	text   string
+	Name   string
+	Text   string
 	breaks bool
 }
 
 // migrationsOf are the migrations in a folder, in order.
-func migrationsOf(files fs.FS, folder string) (all []migration, err error) {
+func MigrationsOf(files fs.FS, folder string) (all []Migration, err error) {
 	names, err := fs.Glob(files, folder+"/*.sql")
 	slices.Sort(names)
 	for _, name := range names {
@@ -55,8 +55,8 @@ func migrationsOf(files fs.FS, folder string) (all []migration, err error) {
 		if err != nil {
 			return nil, err
 		}
-		m := migration{name: path.Base(name), text: string(text), breaks: strings.HasPrefix(string(text), breaksMark)}
-		if _, err := fmt.Sscanf(m.name, "%04d_", &m.number); err != nil {
+		m := Migration{Name: path.Base(name), Text: string(text), breaks: strings.HasPrefix(string(text), breaksMark)}
+		if _, err := fmt.Sscanf(m.Name, "%04d_", &m.number); err != nil {
 			return nil, fmt.Errorf("migration %s has no number", name)
 		}
 		if n := len(all); n > 0 && m.number != all[n-1].number+1 {
@@ -70,11 +70,11 @@ func migrationsOf(files fs.FS, folder string) (all []migration, err error) {
 	return all, err
 }
 
-func newest(all []migration) int { return all[len(all)-1].number }
+func Newest(all []Migration) int { return all[len(all)-1].number }
 
 // needs is the schema that a program must know for a store that all migrations made.
-func needs(all []migration) int {
-	oldest := min(firstLasting, newest(all))
+func needs(all []Migration) int {
+	oldest := min(firstLasting, Newest(all))
 	for _, m := range all {
 		if m.breaks && m.number > oldest {
 			oldest = m.number
@@ -85,7 +85,7 @@ func needs(all []migration) int {
 
 // mayOpen refuses a schema that this program cannot use. needed is what the store says of the
 // programs that can.
-func mayOpen(have int, needed string, known int) error {
+func MayOpen(have int, needed string, known int) error {
 	if have <= known {
 		return nil
 	}
@@ -96,17 +96,17 @@ func mayOpen(have int, needed string, known int) error {
 }
 
 // migrate applies the migrations that are missing, each in its own transaction.
-func (s *DB) migrate(ctx context.Context, all []migration) error {
+func (s *DB) migrate(ctx context.Context, all []Migration) error {
 	have, err := s.schemaVersion(ctx)
 	if err != nil {
 		return err
 	}
-	needed, err := s.meta(ctx, metaNeeds)
+	needed, err := s.meta(ctx, MetaNeeds)
 	if err != nil {
 		return err
 	}
-	s.known = newest(all)
-	if err := mayOpen(have, needed, s.known); err != nil {
+	s.known = Newest(all)
+	if err := MayOpen(have, needed, s.known); err != nil {
 		return err
 	}
 	for _, m := range all {
@@ -114,16 +114,16 @@ func (s *DB) migrate(ctx context.Context, all []migration) error {
 			continue
 		}
 		err := s.transaction(ctx, func(ctx context.Context) error {
-			if _, err := s.conn.ExecContext(ctx, m.text); err != nil {
+			if _, err := s.conn.ExecContext(ctx, m.Text); err != nil {
 				return err
 			}
 			if err := s.setMeta(ctx, "schema", strconv.Itoa(m.number)); err != nil {
 				return err
 			}
-			return s.setMeta(ctx, metaNeeds, strconv.Itoa(needs(all[:m.number-all[0].number+1])))
+			return s.setMeta(ctx, MetaNeeds, strconv.Itoa(needs(all[:m.number-all[0].number+1])))
 		})
 		if err != nil {
-			return fmt.Errorf("migration %s: %w", m.name, err)
+			return fmt.Errorf("migration %s: %w", m.Name, err)
 		}
 	}
 	return nil
@@ -131,26 +131,26 @@ func (s *DB) migrate(ctx context.Context, all []migration) error {
 
 // migrate applies the migrations that are missing, in one transaction: PostgreSQL can roll
 // back all of them.
-func (p *postgres) migrate(ctx context.Context, all []migration, fresh bool) (err error) {
+func (p *postgres) migrate(ctx context.Context, all []Migration, fresh bool) (err error) {
 	have, needed := 0, ""
 	if !fresh {
 		if have, err = p.schemaVersion(ctx); err != nil {
 			return err
 		}
-		if needed, err = p.meta(ctx, metaNeeds); err != nil {
+		if needed, err = p.meta(ctx, MetaNeeds); err != nil {
 			return err
 		}
 	}
-	p.known = newest(all)
+	p.known = Newest(all)
 	if have >= p.known {
-		return mayOpen(have, needed, p.known)
+		return MayOpen(have, needed, p.known)
 	}
-	breaking := slices.IndexFunc(all, func(m migration) bool { return m.number > have && m.breaks && !fresh })
-	refused := func(m migration, err error) error {
-		return fmt.Errorf("migration %s: %w\nStop all servers and workers of this store, start one of this version, and then the others", m.name, err)
+	breaking := slices.IndexFunc(all, func(m Migration) bool { return m.number > have && m.breaks && !fresh })
+	refused := func(m Migration, err error) error {
+		return fmt.Errorf("migration %s: %w\nStop all servers and workers of this store, start one of this version, and then the others", m.Name, err)
 	}
 	if breaking >= 0 {
-		err := othersGone(ctx, func(query string, into ...any) error { return p.conn.QueryRowContext(ctx, query).Scan(into...) })
+		err := OthersGone(ctx, func(query string, into ...any) error { return p.conn.QueryRowContext(ctx, query).Scan(into...) })
 		if err != nil {
 			return refused(all[breaking], err)
 		}
@@ -164,7 +164,7 @@ func (p *postgres) migrate(ctx context.Context, all []migration, fresh bool) (er
 		if _, err := tx.ExecContext(ctx, `CREATE TABLE meta (name TEXT COLLATE "C" NOT NULL PRIMARY KEY, value TEXT COLLATE "C" NOT NULL)`); err != nil {
 			return err
 		}
-	} else if _, err := tx.ExecContext(ctx, "SELECT pg_advisory_xact_lock($1)", int64(lockWriter)); err != nil { // no writer is in the middle
+	} else if _, err := tx.ExecContext(ctx, "SELECT pg_advisory_xact_lock($1)", int64(LockWriter)); err != nil { // no writer is in the middle
 		return err
 	}
 	for _, m := range all {
@@ -176,11 +176,11 @@ func (p *postgres) migrate(ctx context.Context, all []migration, fresh bool) (er
 				return refused(m, err)
 			}
 		}
-		if _, err := tx.ExecContext(ctx, m.text, pgx.QueryExecModeSimpleProtocol); err != nil {
-			return fmt.Errorf("migration %s: %w", m.name, err)
+		if _, err := tx.ExecContext(ctx, m.Text, pgx.QueryExecModeSimpleProtocol); err != nil {
+			return fmt.Errorf("migration %s: %w", m.Name, err)
 		}
 	}
-	for name, value := range map[string]int{"schema": p.known, metaNeeds: needs(all)} {
+	for name, value := range map[string]int{"schema": p.known, MetaNeeds: needs(all)} {
 		_, err = tx.ExecContext(ctx, "INSERT INTO meta (name, value) VALUES ($1, $2) ON CONFLICT (name) DO UPDATE SET value = excluded.value", name, strconv.Itoa(value))
 		if err != nil {
 			return err
@@ -190,12 +190,12 @@ func (p *postgres) migrate(ctx context.Context, all []migration, fresh bool) (er
 }
 
 // lockTime is how long to wait for the connections of a program that has just ended.
-const lockTime = 5 * time.Second
+const LockTime = 5 * time.Second
 
 // othersGone returns ErrOthers if other programs are connected, and stay. It does not run in a
 // transaction, which would see the same connections each time.
-func othersGone(ctx context.Context, scan func(query string, into ...any) error) error {
-	for end := time.Now().Add(lockTime); ; {
+func OthersGone(ctx context.Context, scan func(query string, into ...any) error) error {
+	for end := time.Now().Add(LockTime); ; {
 		if err := othersOf(scan); !errors.Is(err, ErrOthers) || time.Now().After(end) {
 			return err
 		}
@@ -231,9 +231,9 @@ func (p *postgres) checkLasting(ctx context.Context) error {
 	if err != nil || have <= p.known {
 		return err
 	}
-	needed, err := p.meta(ctx, metaNeeds)
+	needed, err := p.meta(ctx, MetaNeeds)
 	if err == nil {
-		err = mayOpen(have, needed, p.known)
+		err = MayOpen(have, needed, p.known)
 	}
 	return err
 }

@@ -1,4 +1,4 @@
-package store
+package engine
 
 import (
 	"context"
@@ -22,7 +22,7 @@ var ErrBackup = errors.New("a backup is being made already")
 const backupPages = 32
 
 // pageSize is that of SQLite.
-const pageSize = 4096
+const PageSize = 4096
 
 // backupReserve is how much room a backup leaves on the file system.
 const backupReserve = 64 << 20
@@ -51,7 +51,7 @@ func (s *DB) Backup(ctx context.Context, into func(ctx context.Context, address,
 		return nil, ErrClosed
 	default:
 	}
-	p, shared := s.engine.(*postgres)
+	p, shared := s.dialect.(*postgres)
 	near := s.path
 	if err := s.roomForBackup(ctx, near); err != nil {
 		return nil, err
@@ -88,7 +88,7 @@ func (s *DB) Backup(ctx context.Context, into func(ctx context.Context, address,
 func (s *DB) roomForBackup(ctx context.Context, near string) error {
 	size := int64(0)
 	if s.Shared() {
-		if err := s.read.QueryRowContext(ctx, "SELECT pg_database_size(current_database())").Scan(&size); err != nil {
+		if err := s.Read.QueryRowContext(ctx, "SELECT pg_database_size(current_database())").Scan(&size); err != nil {
 			return err
 		}
 	} else {
@@ -112,7 +112,7 @@ var ErrNoRoom = errors.New("not enough room")
 // has no transaction: SQLite copies nothing within one that writes.
 func (s *DB) copyPages(ctx context.Context, path string, f *os.File) (err error) {
 	// What is copied counts only when all of it is.
-	to := newDatabase(path, map[string]string{"_journal_mode": "OFF", "_synchronous": "OFF"})
+	to := NewDatabase(path, map[string]string{"_journal_mode": "OFF", "_synchronous": "OFF"})
 	defer func() { err = errors.Join(err, to.Close()) }()
 	conn, err := to.Conn(ctx)
 	if err != nil {
@@ -133,15 +133,15 @@ func (s *DB) copyPages(ctx context.Context, path string, f *os.File) (err error)
 			}
 		}()
 		copied, flushed := int64(0), int64(0)
-		return s.inSteps(ctx, task{alone: true, run: func(_ *Tx, st *step) (more bool, err error) {
+		return s.InSteps(ctx, Task{alone: true, Run: func(_ *Tx, st *Step) (more bool, err error) {
 			if b == nil {
 				err = s.conn.Raw(func(from any) (err error) {
 					b, err = raw.(*sqlite3.SQLiteConn).Backup("main", from.(*sqlite3.SQLiteConn), "main")
 					return err
 				})
 			}
-			for err == nil && st.takes(backupPages*pageSize) {
-				copied += backupPages * pageSize
+			for err == nil && st.Takes(backupPages*PageSize) {
+				copied += backupPages * PageSize
 				var done bool
 				if done, err = b.Step(backupPages); done {
 					return false, err

@@ -1,4 +1,4 @@
-package store
+package engine
 
 import (
 	"context"
@@ -30,7 +30,7 @@ var (
 
 // metaCopying is of a store into which another one is being copied. No program opens it. The
 // value says which.
-const metaCopying = "copying"
+const MetaCopying = "copying"
 
 // ErrCopying refuses a store into which another one was being copied.
 var ErrCopying = errors.New("a copy into it was not finished: make the copy anew, into an empty target")
@@ -45,6 +45,7 @@ type Options struct {
 	URL        string // of a PostgreSQL database, in place of Path: postgres://user@host/name
 	Existing   bool   // refuses, with ErrMissing, to make a database where there is none
 	Reserve    string // the file that sets room aside on the disk (reserve.go); empty: none
+	MaxLog     int    // the most pages of the write-ahead log of SQLite before it is copied; 0: as suits the disk
 	Migrations fs.FS
 	Memory     Memory // nil: nothing is remembered, and any database with the schema is admitted
 	Now        func() time.Time
@@ -95,12 +96,12 @@ func (noMemory) Wake(context.Context, func(func(*Tx) error) error) {}
 
 // DB is a database with one writer. It is safe for concurrent use.
 type DB struct {
-	cfg    Options
-	engine engine
-	memory Memory
-	now    func() time.Time
-	logger *slog.Logger
-	read   *sql.DB
+	cfg     Options
+	dialect dialect
+	memory  Memory
+	Now     func() time.Time
+	Logger  *slog.Logger
+	Read    *sql.DB
 	// The database's own file. Closing it gives up the locks that SQLite has on it:
 	// it is closed last.
 	file *os.File
@@ -169,7 +170,7 @@ func newDB(cfg Options) *DB {
 		cfg.Memory = noMemory{}
 	}
 	s := &DB{
-		cfg: cfg, memory: cfg.Memory, now: cfg.Now, logger: cfg.Logger, path: cfg.Path,
+		cfg: cfg, memory: cfg.Memory, Now: cfg.Now, Logger: cfg.Logger, path: cfg.Path,
 		statements: make(map[string]*sql.Stmt), execs: make(map[string]*sqlite3.SQLiteStmt), patience: stepPatience,
 		jobs: make(chan *job, 4*maxBatch), steps: make(chan *job), pinging: make(chan struct{}, 1), full: make(chan struct{}, 1), rest: make(chan struct{}),
 		closing: make(chan struct{}), done: make(chan struct{}), alarm: time.NewTimer(0),
@@ -183,7 +184,7 @@ func newDB(cfg Options) *DB {
 func NewDB(cfg Options) *DB {
 	s := newSQLite(cfg)
 	if cfg.URL != "" {
-		s.engine = newPostgres(s)
+		s.dialect = newPostgres(s)
 	}
 	return s
 }
@@ -192,10 +193,10 @@ func NewDB(cfg Options) *DB {
 // that is not a store, or is damaged, and never replaces it: see ErrMissing, ErrForeign, ErrDamaged
 // and ErrNewerSchema.
 func (s *DB) Open(ctx context.Context) error {
-	err := s.engine.open(ctx, s.cfg)
+	err := s.dialect.open(ctx, s.cfg)
 	if err == nil {
 		if err = s.remember(ctx); err == nil {
-			err = s.read.PingContext(ctx)
+			err = s.Read.PingContext(ctx)
 		}
 	}
 	if err != nil {
@@ -205,63 +206,63 @@ func (s *DB) Open(ctx context.Context) error {
 		if s.cfg.URL != "" {
 			name = NameOf(s.cfg.URL)
 		}
-		return fmt.Errorf("opening the store %s: %w", name, damaged(err))
+		return fmt.Errorf("opening the store %s: %w", name, Damaged(err))
 	}
 	go s.write()
 	return nil
 }
 
 // readFile is a file that is only read and that no server uses, such as a backup.
-func readFile(path string) *DB {
+func ReadFile(path string) *DB {
 	s := quiet()
-	s.read = newDatabase(path, map[string]string{"mode": "ro", "immutable": "1"})
+	s.Read = NewDatabase(path, map[string]string{"mode": "ro", "immutable": "1"})
 	return s
 }
 
 // readPostgres connects to a database that is only read. A server may use it.
-func readPostgres(ctx context.Context, address string) (*DB, error) {
+func ReadPostgres(ctx context.Context, address string) (*DB, error) {
 	s := quiet()
 	p := newPostgres(s)
-	s.engine = p
+	s.dialect = p
 	var err error
-	if p.config, err = postgresConfig(address); err != nil {
+	if p.config, err = PostgresConfig(address); err != nil {
 		return nil, err
 	}
 	p.config.RuntimeParams["default_transaction_read_only"] = "on"
 	p.config.ValidateConnect = nil
-	s.read = openPool(p.config)
+	s.Read = openPool(p.config)
 	var meta sql.NullString
-	err = s.read.QueryRowContext(ctx, "SELECT to_regclass('public.meta')::text").Scan(&meta)
+	err = s.Read.QueryRowContext(ctx, "SELECT to_regclass('public.meta')::text").Scan(&meta)
 	if err == nil && !meta.Valid {
 		err = ErrMissing
 	}
 	if err != nil {
-		s.closeRead()
+		s.CloseRead()
 		return nil, err
 	}
 	return s, nil
 }
 
 // makeFile makes the file of a store into which another one is to be copied: from says which.
-func makeFile(ctx context.Context, path string, migrations fs.FS, from string) error {
+func MakeFile(ctx context.Context, path string, migrations fs.FS, from string) error {
 	s := quiet()
 	s.cfg.Path, s.cfg.Migrations = path, migrations
-	return s.create(ctx, s.cfg, func(s *DB) error { return s.setMeta(ctx, metaCopying, from) })
+	return s.create(ctx, s.cfg, func(s *DB) error { return s.setMeta(ctx, MetaCopying, from) })
 }
 
 // fillFile makes the tables of a store in a file. It is not on the disk before it is synced.
-func fillFile(ctx context.Context, path string, migrations fs.FS) error {
+func FillFile(ctx context.Context, path string, migrations fs.FS) error {
 	s := quiet()
 	return errors.Join(s.fill(ctx, path, migrations), s.closeHandles())
 }
 
 // makePostgres makes the tables of a store in a database into which another one is to be copied.
-func makePostgres(ctx context.Context, address string, migrations fs.FS) error {
+func MakePostgres(ctx context.Context, address string, migrations fs.FS) error {
 	s := quiet()
 	p := newPostgres(s)
-	s.engine = p
+	s.dialect = p
 	var err error
-	if p.config, err = postgresConfig(address); err != nil {
+	if p.config, err = PostgresConfig(address); err != nil {
 		return err
 	}
 	p.config.RuntimeParams["application_name"] = "triphammer-copy"
@@ -275,14 +276,14 @@ func makePostgres(ctx context.Context, address string, migrations fs.FS) error {
 }
 
 // closeRead closes what was only read.
-func (s *DB) closeRead() { _ = s.closeHandles() }
+func (s *DB) CloseRead() { _ = s.closeHandles() }
 
 // quiet is a database whose writer does not run and that logs nothing: a copy uses its parts alone.
 func quiet() *DB { return newSQLite(Options{Logger: slog.New(slog.DiscardHandler)}) }
 
 // admit asks the owner whether the database is the right one, and whole.
 func (s *DB) admit(ctx context.Context) error {
-	from, err := s.meta(ctx, metaCopying)
+	from, err := s.meta(ctx, MetaCopying)
 	switch {
 	case err != nil:
 		return err
@@ -294,7 +295,7 @@ func (s *DB) admit(ctx context.Context) error {
 
 // remember tells the owner that something was committed.
 func (s *DB) remember(ctx context.Context) error {
-	ctx, cancel := s.engine.bounded(ctx)
+	ctx, cancel := s.dialect.bounded(ctx)
 	defer cancel()
 	return s.memory.Committed(&Tx{ctx, s})
 }
@@ -316,7 +317,7 @@ func (s *DB) schemaVersion(ctx context.Context) (int, error) {
 }
 
 func (s *DB) meta(ctx context.Context, name string) (string, error) {
-	if err := s.engine.flush(ctx); err != nil {
+	if err := s.dialect.flush(ctx); err != nil {
 		return "", err
 	}
 	var value string
@@ -334,16 +335,16 @@ func (s *DB) setMeta(ctx context.Context, name, value string) error {
 
 // AcceptLoss notes that somebody was told of the loss, so that the next start does not find it again.
 func (s *DB) AcceptLoss(ctx context.Context) error {
-	return s.do(ctx, func(tx *Tx) error { return tx.SetMeta("commits", strconv.FormatInt(s.base, 10)) })
+	return s.Do(ctx, func(tx *Tx) error { return tx.SetMeta("commits", strconv.FormatInt(s.base, 10)) })
 }
 
 // Integrity looks for damage in the structure of the database.
 func (s *DB) Integrity(ctx context.Context) (problems []string, err error) {
-	return s.engine.integrity(ctx)
+	return s.dialect.integrity(ctx)
 }
 
 // Shrink returns free space of the database to the file system.
-func (s *DB) Shrink(ctx context.Context) error { return s.engine.shrink(ctx) }
+func (s *DB) Shrink(ctx context.Context) error { return s.dialect.shrink(ctx) }
 
 // Waiting is how many changes wait for the writer.
 func (s *DB) Waiting() int { return len(s.jobs) }
@@ -362,14 +363,14 @@ func (s *DB) Close() error {
 }
 
 func (s *DB) closeHandles() error {
-	errs := []error{s.engine.close()}
+	errs := []error{s.dialect.close()}
 	for _, stmt := range s.statements {
 		errs = append(errs, stmt.Close())
 	}
 	if s.conn != nil {
 		errs = append(errs, s.conn.Close())
 	}
-	for _, db := range []*sql.DB{s.read, s.writer} {
+	for _, db := range []*sql.DB{s.Read, s.writer} {
 		if db != nil {
 			errs = append(errs, db.Close())
 		}

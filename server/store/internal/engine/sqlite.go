@@ -1,4 +1,4 @@
-package store
+package engine
 
 import (
 	"context"
@@ -22,7 +22,7 @@ type sqlite struct{ *DB }
 
 func newSQLite(cfg Options) *DB {
 	s := newDB(cfg)
-	s.engine = &sqlite{s}
+	s.dialect = &sqlite{s}
 	return s
 }
 
@@ -30,7 +30,7 @@ func (s *sqlite) open(ctx context.Context, cfg Options) error {
 	if name, version, _ := sqlite3.Version(); version < minSQLite {
 		return fmt.Errorf("SQLite %s is too old: before 3.51.3 it could corrupt a database", name)
 	}
-	s.reserve.path, s.long = cfg.Reserve, logOf(filepath.Dir(cfg.Path))
+	s.reserve.path, s.long = cfg.Reserve, logOf(filepath.Dir(cfg.Path), cfg.MaxLog)
 	err := s.openOrMake(ctx, cfg)
 	if isFull(err) && s.spend(err) {
 		_ = s.closeHandles() // they were made on the full disk
@@ -85,7 +85,7 @@ func (s *sqlite) exec(ctx context.Context, query string, args []driver.NamedValu
 	err = s.conn.Raw(func(conn any) error {
 		st := s.execs[query]
 		if st == nil {
-			if err := checkPlaceholders(query); err != nil {
+			if err := CheckPlaceholders(query); err != nil {
 				return err
 			}
 			prepared, err := conn.(*sqlite3.SQLiteConn).PrepareContext(ctx, query)
@@ -129,19 +129,19 @@ func (s *sqlite) idle(ctx context.Context) {
 }
 
 func (s *sqlite) openOrMake(ctx context.Context, cfg Options) error {
-	err := judge(ctx, cfg.Path)
+	err := Judge(ctx, cfg.Path)
 	if errors.Is(err, ErrMissing) && !cfg.Existing {
 		err = s.create(ctx, cfg, nil)
 	}
 	if err != nil {
 		return err
 	}
-	return s.openFile(ctx, cfg, durable(nil))
+	return s.openFile(ctx, cfg, Durable(nil))
 }
 
 func (s *sqlite) openFile(ctx context.Context, cfg Options, settings map[string]string) (err error) {
 	path := cfg.Path
-	s.writer = newDatabase(path, settings)
+	s.writer = NewDatabase(path, settings)
 	s.writer.SetMaxOpenConns(1)
 	if s.conn, err = s.writer.Conn(ctx); err != nil {
 		return err
@@ -155,13 +155,13 @@ func (s *sqlite) openFile(ctx context.Context, cfg Options, settings map[string]
 	if _, err := s.conn.ExecContext(ctx, "PRAGMA wal_autocheckpoint = 0; PRAGMA cache_size = -8000"); err != nil {
 		return err
 	}
-	if err := quickCheck(ctx, s.conn, path); err != nil {
+	if err := QuickCheck(ctx, s.conn, path); err != nil {
 		return err
 	}
 	if err := s.settleAtOpen(ctx); err != nil {
 		return err
 	}
-	all, err := migrationsOf(cfg.Migrations, "migrations")
+	all, err := MigrationsOf(cfg.Migrations, "migrations")
 	if err != nil {
 		return err
 	}
@@ -195,9 +195,9 @@ func (s *sqlite) openFile(ctx context.Context, cfg Options, settings map[string]
 	_ = os.Remove(unfinishedBackup(path)) // of a process that was killed: the next backup says what is wrong
 	readOnly := maps.Clone(settings)
 	readOnly["_query_only"] = "1"
-	s.read = newDatabase(path, readOnly)
-	s.read.SetMaxOpenConns(readers)
-	s.read.SetMaxIdleConns(readers)
+	s.Read = NewDatabase(path, readOnly)
+	s.Read.SetMaxOpenConns(readers)
+	s.Read.SetMaxIdleConns(readers)
 	return nil
 }
 
@@ -218,10 +218,10 @@ func assertDurable(ctx context.Context, conn *sql.Conn) error {
 }
 
 // maxProblems bounds what an answer says of damage.
-const maxProblems = 20
+const MaxProblems = 20
 
 func (s *sqlite) integrity(ctx context.Context) (problems []string, err error) {
-	found, err := list(ctx, s.DB, scanText, fmt.Sprintf("PRAGMA integrity_check(%d)", maxProblems))
+	found, err := List(ctx, s.DB, ScanText, fmt.Sprintf("PRAGMA integrity_check(%d)", MaxProblems))
 	switch {
 	case errors.Is(err, ErrDamaged):
 		return []string{err.Error()}, nil
@@ -237,18 +237,18 @@ const spareShare = 16
 
 // shrink returns free pages of the file, except for a sixteenth of the file.
 func (s *sqlite) shrink(ctx context.Context) error {
-	return s.inSteps(ctx, task{run: func(tx *Tx, st *step) (more bool, err error) {
+	return s.InSteps(ctx, Task{Run: func(tx *Tx, st *Step) (more bool, err error) {
 		var free, pages int64
 		if err := errors.Join(tx.Row("PRAGMA freelist_count", nil, &free), tx.Row("PRAGMA page_count", nil, &pages)); err != nil {
 			return false, err
 		}
-		surplus := min(free-pages/spareShare, stepRows)
+		surplus := min(free-pages/spareShare, StepRows)
 		if surplus <= 0 {
 			return false, nil
 		}
 		// Each row of the answer is a page that moved.
 		err = tx.Each("PRAGMA incremental_vacuum("+strconv.FormatInt(surplus, 10)+")", nil, func(*sql.Rows) (bool, error) {
-			return st.takes(0), nil
+			return st.Takes(0), nil
 		})
 		return true, err
 	}})
