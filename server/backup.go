@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"time"
 
+	"triphammer/server/store/copy"
+
 	"triphammer/server/api"
 	"triphammer/server/hosted"
 	"triphammer/server/store"
@@ -22,7 +24,7 @@ const sentAtOnce = 1 << 20
 func (s *Server) backup(ctx context.Context, c *call, all *store.Store) (done written, err error) {
 	control := takeTime(c) // the copies are made first, which can be slow beside deliveries
 	defer all.Artifacts.Hold()()
-	copied, err := store.Backup(ctx, all)
+	copied, err := copy.Backup(ctx, all)
 	if err != nil {
 		return done, err
 	}

@@ -13,6 +13,8 @@ import (
 	"slices"
 	"strings"
 
+	"triphammer/server/store/copy"
+
 	"github.com/spf13/cobra"
 
 	"triphammer/server"
@@ -80,7 +82,7 @@ func copyWhole(c *cobra.Command, from, to string) (err error) {
 	if isAddress(from) == isAddress(to) {
 		return exitWith(exitUsage, "one of --from and --to is a data directory, and the other one a database (postgres://USER@HOST/DATABASE). triphammer db backup copies a data directory's store, and pg_dump a database")
 	}
-	var source, target store.Place
+	var source, target copy.Place
 	var lock *folderLock
 	dir := from
 	if isAddress(from) {
@@ -96,12 +98,12 @@ func copyWhole(c *cobra.Command, from, to string) (err error) {
 	if err != nil {
 		return err
 	}
-	for name, place := range map[string]store.Place{"--from": source, "--to": target} {
+	for name, place := range map[string]copy.Place{"--from": source, "--to": target} {
 		if err := store.CheckURL(place.URL); err != nil {
 			return exitWith(exitUsage, "%s: %w", name, err)
 		}
 	}
-	needed, err := store.KeyOf(ctx, source)
+	needed, err := copy.KeyOf(ctx, source)
 	if err != nil {
 		return copyFailed(err)
 	}
@@ -109,7 +111,7 @@ func copyWhole(c *cobra.Command, from, to string) (err error) {
 		return err
 	}
 	shown := showProgress(c, "opening both stores", nil)
-	copied, err := store.Copy(ctx, source, target, shown.counted)
+	copied, err := copy.Copy(ctx, source, target, shown.counted)
 	shown.end()
 	if err != nil {
 		return copyFailed(err)
@@ -126,9 +128,9 @@ func copyFailed(err error) error {
 	switch {
 	case errors.Is(err, context.Canceled):
 		return err
-	case errors.Is(err, store.ErrDifferent), errors.Is(err, store.ErrDamaged):
+	case errors.Is(err, copy.ErrDifferent), errors.Is(err, store.ErrDamaged):
 		return exitWith(exitBad, "%w", err)
-	case errors.Is(err, store.ErrNotEmpty), errors.Is(err, store.ErrOthers):
+	case errors.Is(err, copy.ErrNotEmpty), errors.Is(err, store.ErrOthers):
 		return exitWith(exitConflict, "%w", err)
 	case errors.Is(err, store.ErrMissing):
 		return exitWith(exitNotFound, "%w", err)
@@ -137,12 +139,12 @@ func copyFailed(err error) error {
 }
 
 // placeOf is the store of a data directory.
-func placeOf(dir string) store.Place {
-	return store.Place{Path: filepath.Join(dir, storeFile), Artifacts: filepath.Join(dir, "artifacts")}
+func placeOf(dir string) copy.Place {
+	return copy.Place{Path: filepath.Join(dir, storeFile), Artifacts: filepath.Join(dir, "artifacts")}
 }
 
 // sourceFolder locks a data directory that is copied.
-func sourceFolder(ctx context.Context, dir string) (store.Place, *folderLock, error) {
+func sourceFolder(ctx context.Context, dir string) (copy.Place, *folderLock, error) {
 	place := placeOf(dir)
 	lock, _, err := openFolder(ctx, dir, false, false, false)
 	if err != nil {
@@ -158,7 +160,7 @@ Put each on a server for repositories (git clone --mirror %s …; git push --mir
 }
 
 // targetFolder makes and locks a data directory that a store is copied into.
-func targetFolder(ctx context.Context, dir string) (store.Place, *folderLock, error) {
+func targetFolder(ctx context.Context, dir string) (copy.Place, *folderLock, error) {
 	place := placeOf(dir)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return place, nil, exitWith(exitUsage, "the data directory: %w", err)
@@ -192,7 +194,7 @@ func keyFits(c *cobra.Command, dir, needed string, up bool) error {
 	return exitWith(exitUsage, "the sealing key %s has the id %s, but the secrets of the store need the key %s: put that key there", keyFile, key.ID(), needed)
 }
 
-func emitCopy(c *cobra.Command, copied *store.Copied, dir string, from, to store.Place) error {
+func emitCopy(c *cobra.Command, copied *copy.Copied, dir string, from, to copy.Place) error {
 	r := copyReport{
 		Rows: make(map[string]int64), Digests: make(map[string]string), Texts: copied.Texts, Files: copied.Files,
 		Damaged: append([]string{}, copied.Damaged...), KeyID: copied.KeyID,

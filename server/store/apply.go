@@ -60,7 +60,10 @@ type File struct {
 }
 
 // Applies are the commits of factories that were applied, or refused, and what each made live.
-type Applies struct{ *db }
+type Applies struct {
+	*db
+	retreats retreats
+}
 
 // Record keeps the apply, its snapshot, its webhooks' bindings and its run
 // specs, in one transaction. From then on it is the live one of its factory, if it was
@@ -258,7 +261,7 @@ func applyDigest(id ApplyID, commit string, files []fileHash, webhooks []BoundWe
 	for _, w := range webhooks {
 		values = append(values, w.Name, w.UID, w.SecretName, w.Generation)
 	}
-	return digestOf(values...)
+	return DigestOf(values...)
 }
 
 // Files reads the snapshot of an apply. The error wraps ErrDamaged if it is

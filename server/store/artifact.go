@@ -12,6 +12,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"triphammer/server/store/internal/engine"
@@ -37,10 +39,15 @@ type Artifact struct {
 }
 
 // unfinishedArtifact ends the names of files that are being written.
-const unfinishedArtifact = ".part"
+const UnfinishedArtifact = ".part"
 
 // Artifacts are the files and links that runs leave.
-type Artifacts struct{ *db }
+type Artifacts struct {
+	*db
+	folder  string       // of their files; empty: their content is in the database
+	holding atomic.Int32 // how many backups need the files
+	naming  sync.RWMutex // of a file: from its name until its row
+}
 
 // KeepLink keeps a link of a run that the lease holds.
 func (s *Artifacts) KeepLink(ctx context.Context, l Lease, a Artifact) (Artifact, error) {
@@ -52,14 +59,14 @@ func (s *Artifacts) KeepLink(ctx context.Context, l Lease, a Artifact) (Artifact
 // is kept if it fails, or if the lease is lost. The content is on the disk before the
 // row that names it.
 func (s *Artifacts) KeepFile(ctx context.Context, l Lease, a Artifact, write func(io.Writer) error) (kept Artifact, err error) {
-	if s.artifacts == "" || s.Shared() {
+	if s.folder == "" || s.Shared() {
 		return s.keepParts(ctx, l, a, write)
 	}
-	folder := filepath.Join(s.artifacts, l.RunID.String())
+	folder := filepath.Join(s.folder, l.RunID.String())
 	if err := os.MkdirAll(folder, 0o700); err != nil {
 		return kept, err
 	}
-	f, err := os.CreateTemp(folder, "*"+unfinishedArtifact)
+	f, err := os.CreateTemp(folder, "*"+UnfinishedArtifact)
 	if err != nil {
 		return kept, err
 	}
@@ -83,12 +90,12 @@ func (s *Artifacts) KeepFile(ctx context.Context, l Lease, a Artifact, write fun
 	// No sweep sees the file between its name and its row.
 	s.naming.RLock()
 	defer s.naming.RUnlock()
-	path := strings.TrimSuffix(f.Name(), unfinishedArtifact)
+	path := strings.TrimSuffix(f.Name(), UnfinishedArtifact)
 	if err := os.Rename(f.Name(), path); err != nil {
 		return kept, err
 	}
 	a.ID, a.Size, a.Sum, a.file = 0, info.Size(), [sha256.Size]byte(sum.Sum(nil)), filepath.Base(path)
-	err = errors.Join(secret.SyncFolder(folder), secret.SyncFolder(s.artifacts))
+	err = errors.Join(secret.SyncFolder(folder), secret.SyncFolder(s.folder))
 	if err == nil {
 		kept, err = s.add(ctx, l, a)
 	}
@@ -157,13 +164,13 @@ func (s *Artifacts) RunByReference(ctx context.Context, url, factory string) (*R
 // Open opens the content of an artifact. The error wraps ErrNotFound if the artifact
 // is a link or was deleted, and ErrDamaged if its content is missing or of another size.
 func (s *Artifacts) Open(ctx context.Context, a *Artifact) (io.ReadCloser, error) {
-	if a.file == inDatabase {
+	if a.file == InDatabase {
 		return s.openParts(ctx, a)
 	}
-	if a.file == "" || s.artifacts == "" {
+	if a.file == "" || s.folder == "" {
 		return nil, fmt.Errorf("%s has no file: %w", a.ID, ErrNotFound)
 	}
-	f, err := os.Open(filepath.Join(s.artifacts, a.RunID.String(), a.file))
+	f, err := os.Open(filepath.Join(s.folder, a.RunID.String(), a.file))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, s.damage("the file of the artifact %s of %s (it is missing)", a.ID, a.RunID)
 	}
@@ -183,7 +190,7 @@ func (s *Artifacts) Open(ctx context.Context, a *Artifact) (io.ReadCloser, error
 // check reads the file of an artifact.
 func (s *Artifacts) check(ctx context.Context, id ArtifactID) error {
 	a, err := s.Get(ctx, id)
-	if err != nil || a.file == "" || a.file != inDatabase && s.artifacts == "" { // a copy of the database alone
+	if err != nil || a.file == "" || a.file != InDatabase && s.folder == "" { // a copy of the database alone
 		return err
 	}
 	f, err := s.Open(ctx, a)
@@ -210,12 +217,12 @@ func (s *Artifacts) Hold() (release func()) {
 // EachFile calls a function with each file of artifacts. Its name is that of the folder of
 // the run, a slash and the file's own.
 func (s *Artifacts) EachFile(yield func(name string, f *os.File) error) error {
-	paths, err := filepath.Glob(filepath.Join(s.artifacts, "*", "*"))
-	if s.artifacts == "" || err != nil {
+	paths, err := filepath.Glob(filepath.Join(s.folder, "*", "*"))
+	if s.folder == "" || err != nil {
 		return err
 	}
 	for _, path := range paths {
-		if strings.HasSuffix(path, unfinishedArtifact) {
+		if strings.HasSuffix(path, UnfinishedArtifact) {
 			continue
 		}
 		f, err := os.Open(path)
@@ -238,7 +245,7 @@ func (s *Artifacts) EachFile(yield func(name string, f *os.File) error) error {
 func ArtifactSums(ctx context.Context, path string) (map[string][sha256.Size]byte, error) {
 	s := engine.ReadFile(path)
 	defer s.CloseRead()
-	all, err := engine.List(ctx, s, scanArtifact, artifactColumns+" WHERE file <> '' AND file <> $1", inDatabase)
+	all, err := engine.List(ctx, s, scanArtifact, artifactColumns+" WHERE file <> '' AND file <> $1", InDatabase)
 	sums := make(map[string][sha256.Size]byte)
 	for _, a := range all {
 		sums[a.RunID.String()+"/"+a.file] = a.Sum
@@ -280,10 +287,10 @@ func (s *Artifacts) checkOrphans(ctx context.Context, r *Report) error {
 // orphans finds the files that no row names, with the time since they were written. A file
 // that is being written counts from the time when no run can be writing it any more.
 func (s *Artifacts) orphans(ctx context.Context, found func(file string, age time.Duration) error) error {
-	if s.artifacts == "" {
+	if s.folder == "" {
 		return nil
 	}
-	folders, err := os.ReadDir(s.artifacts)
+	folders, err := os.ReadDir(s.folder)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
@@ -311,7 +318,7 @@ func (s *Artifacts) orphansOf(ctx context.Context, id RunID, found func(file str
 	for _, a := range rows[id] {
 		named[a.file] = true
 	}
-	folder := filepath.Join(s.artifacts, id.String())
+	folder := filepath.Join(s.folder, id.String())
 	files, err := os.ReadDir(folder)
 	for _, f := range files {
 		info, gone := f.Info()
@@ -319,7 +326,7 @@ func (s *Artifacts) orphansOf(ctx context.Context, id RunID, found func(file str
 			continue
 		}
 		age := time.Since(info.ModTime())
-		if strings.HasSuffix(f.Name(), unfinishedArtifact) {
+		if strings.HasSuffix(f.Name(), UnfinishedArtifact) {
 			if age -= maxWriting; age < 0 {
 				continue
 			}

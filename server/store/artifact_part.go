@@ -15,10 +15,10 @@ import (
 // every server has it: a folder would be on one machine alone.
 
 // inDatabase is the file of an artifact whose content is in the database.
-const inDatabase = "@"
+const InDatabase = "@"
 
 // artifactPart is how many bytes of content a row has at most, so that no transaction is long.
-const artifactPart = 256 << 10
+const ArtifactPart = 256 << 10
 
 // keepParts is KeepFile, in the database.
 func (s *Artifacts) keepParts(ctx context.Context, l Lease, a Artifact, write func(io.Writer) error) (kept Artifact, err error) {
@@ -35,7 +35,7 @@ func (s *Artifacts) keepParts(ctx context.Context, l Lease, a Artifact, write fu
 	if err := p.flush(); err != nil {
 		return kept, err
 	}
-	a.ID, a.Size, a.Sum, a.file = p.id, p.at, [sha256.Size]byte(sum.Sum(nil)), inDatabase
+	a.ID, a.Size, a.Sum, a.file = p.id, p.at, [sha256.Size]byte(sum.Sum(nil)), InDatabase
 	return s.add(ctx, l, a)
 }
 
@@ -50,10 +50,10 @@ type partWriter struct {
 
 func (p *partWriter) Write(data []byte) (n int, err error) {
 	for n < len(data) {
-		more := min(len(data)-n, artifactPart-len(p.part))
+		more := min(len(data)-n, ArtifactPart-len(p.part))
 		p.part = append(p.part, data[n:n+more]...)
 		n += more
-		if len(p.part) == artifactPart {
+		if len(p.part) == ArtifactPart {
 			if err := p.flush(); err != nil {
 				return n, err
 			}

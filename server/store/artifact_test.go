@@ -17,7 +17,7 @@ import (
 func TestArtifactFiles(t *testing.T) {
 	storetest.SQLite(t)
 	s, ctx, dir := open(t), t.Context(), t.TempDir()
-	s.artifacts = dir
+	s.Artifacts.folder = dir
 	hash, data := spec("web", "", "", "x")
 	_, _, err := s.Runs.Create(ctx, NewRun{Factory: "default", Source: SourceAPI, SpecHash: hash, Spec: data}, "", nil)
 	check(t, err)

@@ -21,7 +21,7 @@ import (
 // save makes a backup and opens the copy as a store of its own.
 func (f *fixture) save(t testing.TB) (*fixture, []byte) {
 	t.Helper()
-	copied := must[*os.File](t)(Backup(t.Context(), f.Store))
+	copied := must[*os.File](t)(f.DB.Backup(t.Context(), nil))
 	data := must[[]byte](t)(io.ReadAll(copied))
 	check(t, copied.Close())
 	other := &fixture{cfg: f.cfg, at: f.at}
@@ -116,7 +116,7 @@ func TestBackup(t *testing.T) {
 
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := Backup(ctx, s.Store); err == nil {
+	if _, err := s.DB.Backup(ctx, nil); err == nil {
 		t.Error("a backup that was cancelled is there")
 	}
 	held, release := make(chan struct{}), make(chan struct{})
@@ -129,10 +129,10 @@ func TestBackup(t *testing.T) {
 		})
 	})
 	<-held
-	both.Go(func() { check(t, must[*os.File](t)(Backup(t.Context(), s.Store)).Close()) })
+	both.Go(func() { check(t, must[*os.File](t)(s.DB.Backup(t.Context(), nil)).Close()) })
 	beside := filepath.Join(filepath.Dir(s.cfg.Path), "*-backup")
 	until(t, func() bool { return len(must[[]string](t)(filepath.Glob(beside))) > 0 })
-	if _, err := Backup(t.Context(), s.Store); !errors.Is(err, ErrBackup) {
+	if _, err := s.DB.Backup(t.Context(), nil); !errors.Is(err, ErrBackup) {
 		t.Errorf("a second one: %v", err)
 	}
 	close(release)
@@ -141,7 +141,7 @@ func TestBackup(t *testing.T) {
 		t.Errorf("left: %v", left)
 	}
 	check(t, s.Close())
-	if _, err := Backup(t.Context(), s.Store); !errors.Is(err, ErrClosed) {
+	if _, err := s.DB.Backup(t.Context(), nil); !errors.Is(err, ErrClosed) {
 		t.Errorf("of a closed store: %v", err)
 	}
 }

@@ -32,7 +32,7 @@ var counted = []string{"deliveries", "runs", "applies", "secrets", "webhook_uids
 // per GB, beside what is written meanwhile.
 func (s *Store) Check(ctx context.Context) (*Report, error) {
 	r := &Report{Rows: make(map[string]int64)}
-	all, err := engine.MigrationsOf(migrations, "migrations")
+	all, err := engine.MigrationsOf(Migrations, "migrations")
 	if err != nil {
 		return nil, err
 	}

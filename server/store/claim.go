@@ -43,7 +43,10 @@ func (c *Claim) full(automation string, running int) bool {
 }
 
 // Leases are the runs that workers have: who executes each run, and until when it may.
-type Leases struct{ *db }
+type Leases struct {
+	*db
+	claims claims
+}
 
 // AutomationFull tells whether a queued run has to wait until another run of its
 // automation ends, and how many of these are in progress.

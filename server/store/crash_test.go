@@ -32,10 +32,6 @@ func TestMain(m *testing.M) {
 		fmt.Fprintln(os.Stderr, victim(dir))
 		os.Exit(1)
 	}
-	if places := os.Getenv(copierVariable); places != "" {
-		fmt.Fprintln(os.Stderr, copier(places))
-		os.Exit(1)
-	}
 	os.Exit(m.Run())
 }
 

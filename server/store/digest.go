@@ -23,7 +23,7 @@ import (
 func payloadDigest(id DeliveryID, sum uint64) int64 { return int64(sum) + int64(id) }
 
 // digestOf is the digest of values in this order: int64, string or []byte.
-func digestOf(values ...any) int64 {
+func DigestOf(values ...any) int64 {
 	h := xxhash.New()
 	number := func(n int64) {
 		var b [8]byte
@@ -47,8 +47,8 @@ func digestOf(values ...any) int64 {
 	return int64(h.Sum64())
 }
 
-func eventDigest(run RunID, seq, at int64, kind, data string) int64 {
-	return digestOf(int64(run), seq, at, kind, data)
+func EventDigest(run RunID, seq, at int64, kind, data string) int64 {
+	return DigestOf(int64(run), seq, at, kind, data)
 }
 
 // metaUndigested says up to which id rows have no digests.

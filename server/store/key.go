@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"triphammer/server/store/internal/engine"
@@ -67,7 +68,10 @@ func keyLives(mark string) string {
 var ErrKey = errors.New("the API key is unknown, expired or revoked")
 
 // Keys are the API keys.
-type Keys struct{ *db }
+type Keys struct {
+	*db
+	touched sync.Map // key id to the last recorded use
+}
 
 // Create makes a key and returns the token, which is stored as a hash alone.
 // The name of a working key can be used once.

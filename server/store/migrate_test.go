@@ -17,7 +17,7 @@ func later(t *testing.T, more ...string) fs.FS {
 	t.Helper()
 	all := make(fstest.MapFS)
 	for _, folder := range []string{"migrations", "migrations/postgres"} {
-		known := must[[]engine.Migration](t)(engine.MigrationsOf(migrations, folder))
+		known := must[[]engine.Migration](t)(engine.MigrationsOf(Migrations, folder))
 		for _, m := range known {
 			all[path.Join(folder, m.Name)] = &fstest.MapFile{Data: []byte(m.Text)}
 		}

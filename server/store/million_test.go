@@ -162,7 +162,7 @@ func BenchmarkBackup(b *testing.B) {
 				var took time.Duration
 				with := f.steady(b, rate, million+began, func() {
 					start := time.Now()
-					copied, err := Backup(b.Context(), f.Store)
+					copied, err := f.DB.Backup(b.Context(), nil)
 					if took = time.Since(start); err != nil {
 						b.Error(err)
 						return

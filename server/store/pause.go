@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"triphammer/server/store/internal/engine"
@@ -44,7 +45,10 @@ type pauses map[Pausable]Pause
 func (p Pause) runs(now time.Time) bool { return p.Until.IsZero() || now.Before(p.Until) }
 
 // Pauses are what starts no runs at present.
-type Pauses struct{ *db }
+type Pauses struct {
+	*db
+	paused atomic.Pointer[pauses] // as everybody sees them
+}
 
 // Of finds the pause of something. It reads no database, and sees a change when the
 // call that made it returns.

@@ -37,7 +37,7 @@ func hold(t *testing.T, db *sql.DB, lock, of string, n int) (release func()) {
 // one has it, and the others are refused.
 func TestKeysAtOnce(t *testing.T) {
 	address := storetest.Postgres(t)
-	empty := engine.NewDB(engine.Options{URL: address, Migrations: migrations})
+	empty := engine.NewDB(engine.Options{URL: address, Migrations: Migrations})
 	check(t, empty.Open(t.Context()))
 	check(t, empty.Close())
 	db := must[*sql.DB](t)(sql.Open("pgx", address))

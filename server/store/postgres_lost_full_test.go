@@ -138,14 +138,14 @@ func TestAnswerLost(t *testing.T) {
 	must[[]Lease](t)(s.Leases.Claim(ctx, claim))
 	runs := must[Recorded](t)(s.Deliveries.Record(ctx, delivery("1", "{}", "a", "b"))).RunIDs
 	lose(func() error { _, err := s.Leases.Claim(ctx, claim); return err }, "SELECT count(*) FROM runs WHERE state = 'INPROGRESS'")
-	if !must[bool](t)(s.Workers.MayClaim(ctx)) {
+	if !must[bool](t)(s.Leases.MayClaim(ctx)) {
 		t.Error("there is nothing to claim, it says")
 	}
 	leases := must[[]Lease](t)(s.Leases.Claim(ctx, claim))
 	if !slices.Equal(idsOf(leases), runs) {
 		t.Fatalf("claimed %v of %v", leases, runs)
 	}
-	if again := must[[]Lease](t)(s.Leases.Claim(ctx, claim)); len(again) != 0 || must[bool](t)(s.Workers.MayClaim(ctx)) {
+	if again := must[[]Lease](t)(s.Leases.Claim(ctx, claim)); len(again) != 0 || must[bool](t)(s.Leases.MayClaim(ctx)) {
 		t.Errorf("claimed again: %v", again)
 	}
 

@@ -203,7 +203,7 @@ func TestFileShrinks(t *testing.T) {
 func TestMigrations(t *testing.T) {
 	storetest.SQLite(t)
 	s := open(t)
-	names := must[[]engine.Migration](t)(engine.MigrationsOf(migrations, "migrations"))
+	names := must[[]engine.Migration](t)(engine.MigrationsOf(Migrations, "migrations"))
 	for version := 1; version < len(names); version++ {
 		now := s.from(t, version, "INSERT INTO webhook_uids (factory, name, uid) VALUES ('default', 'hook', 'whk_1')")
 		if uids := must[map[string]string](t)(now.Applies.WebhookUIDs(t.Context(), "default", []string{"hook"})); uids["hook"] != "whk_1" {
@@ -289,8 +289,8 @@ func TestFence(t *testing.T) {
 func upTo(t *testing.T, schema int) fs.FS {
 	t.Helper()
 	all := make(fstest.MapFS)
-	for _, name := range must[[]string](t)(fs.Glob(migrations, "migrations/*.sql"))[:schema] {
-		all[name] = &fstest.MapFile{Data: must[[]byte](t)(migrations.ReadFile(name))}
+	for _, name := range must[[]string](t)(fs.Glob(Migrations, "migrations/*.sql"))[:schema] {
+		all[name] = &fstest.MapFile{Data: must[[]byte](t)(Migrations.ReadFile(name))}
 	}
 	return all
 }

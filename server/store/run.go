@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"triphammer/server/store/internal/engine"
@@ -133,7 +134,11 @@ const insertRun = `INSERT INTO runs (id, factory, automation, source, title, cre
 	VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, 'QUEUED', '', 0, $12, $12, 0, 0, 0, '', 0, 0, $13, $14)`
 
 // Runs are the runs of agents, from the moment that something asks for them.
-type Runs struct{ *db }
+type Runs struct {
+	*db
+	maxQueued  atomic.Int64 // LimitQueue
+	maxPerHour atomic.Int64 // Guard
+}
 
 // insert stores a new run, with its spec.
 func (s *Runs) insert(tx *engine.Tx, r *NewRun, delivery DeliveryID) (RunID, error) {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"sync"
 	"time"
 
 	"triphammer/server/store/internal/engine"
@@ -34,7 +35,11 @@ func sealContext(name string, generation int64) []byte {
 }
 
 // Secrets are the managed secrets, sealed, with their generations.
-type Secrets struct{ *db }
+type Secrets struct {
+	*db
+	sources   []secret.Source
+	importing sync.Mutex // of what sources have
+}
 
 // Set seals a new generation of the secret (SPEC 10.1). It is an
 // ErrConflict if a source has the secret.

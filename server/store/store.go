@@ -1,7 +1,7 @@
 // Package store keeps what must survive a restart, and has all the SQL.
 //
 // Writes go through one goroutine, which commits all writes that wait as one
-// transaction (writer.go). Reads use a small pool of connections.
+// transaction. Reads use a small pool of connections.
 //
 // It guarantees:
 //
@@ -12,17 +12,14 @@
 //   - Secrets are sealed with a key that is not in the store.
 //   - A store is never replaced by a fresh one.
 //
-// It is a file of SQLite, which one process at a time has open, or a PostgreSQL database that
-// several processes share. What the two do differently is behind engine: sqlite.go with
-// file.go, checkpoint.go, reserve.go, mark.go and backup.go; postgres.go and
-// postgres_changes.go. All other code runs on both, and so do the tests (storetest):
+// Each thing that is kept has a type with its queries (Runs, Deliveries, Leases …), each in the file of
+// its name. How all of it is kept is the part of package internal/engine: the writer, and what SQLite
+// and PostgreSQL do differently. All code of this package runs on both, and so do its tests
+// (storetest):
 //
-//   - The statements are SQL that both have: $1 placeholders, ON CONFLICT, RETURNING, partial
-//     indexes. checkPlaceholders exists because go-sqlite3 numbers $1, $2 … by their appearance.
-//   - Of all processes, one writer at a time has a transaction. It keeps in memory what nobody
-//     else can have changed: the newest id, groups, guards, the length of the queue. If another
-//     process has written since, it forgets or reads that again when its transaction begins.
-//   - The writer's exec may run later, with the next statement whose answer is needed.
+//   - The statements are SQL that both have: $1 placeholders in the order of their first use, ON
+//     CONFLICT, RETURNING, partial indexes.
+//   - The writer remembers what nobody else can have changed (memory.go).
 //   - Each engine has its own migrations, of the same numbers, tables and columns.
 //   - Lists of runs steer SQLite's planner by unary + (list.go). PostgreSQL's keeps to indexes
 //     because sequential scans are switched off.
@@ -39,8 +36,6 @@ import (
 	"io/fs"
 	"log/slog"
 	"path/filepath"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"triphammer/server/store/internal/engine"
@@ -52,7 +47,7 @@ import (
 var ErrConflict = errors.New("conflict")
 
 //go:embed migrations/*.sql migrations/postgres/*.sql
-var migrations embed.FS
+var Migrations embed.FS
 
 // Config is what Open needs.
 type Config struct {
@@ -111,21 +106,10 @@ type db struct {
 	*engine.DB
 	store *Store // for what one thing needs of another
 
-	key       *secret.Key
-	sources   []secret.Source
-	importing sync.Mutex // of what sources have
-	artifacts string     // folder of their files
-	retreats  retreats
-	holding   atomic.Int32 // how many backups need the files of artifacts
-	naming    sync.RWMutex // of such a file: from its name until its row
+	key *secret.Key
 
-	maxQueued  atomic.Int64 // runs (Runs.Limit)
-	maxPerHour atomic.Int64 // runs of an automation (Runs.Guard)
-	paused     atomic.Pointer[pauses]
-	touched    sync.Map // key id to the last recorded use
-	claims     claims
-	damages    damages
-	memory     // of the writer alone
+	damages damages
+	memory  // of the writer alone
 
 	undigested int64 // up to this id, rows were written without digests
 	trusting   bool  // of tests alone: nothing that is read is checked
@@ -134,9 +118,9 @@ type db struct {
 
 func newStore(db *db) *Store {
 	db.store = &Store{
-		db: db, Applies: &Applies{db: db}, Artifacts: &Artifacts{db}, Audit: &Audit{db}, Conversations: &Conversations{db},
-		Deliveries: &Deliveries{db}, Keys: &Keys{db}, Leases: &Leases{db}, Lookups: &Lookups{db}, Notices: &Notices{db},
-		Pauses: &Pauses{db}, Pins: &Pins{db}, Runs: &Runs{db}, Schedules: &Schedules{db}, Secrets: &Secrets{db},
+		db: db, Applies: &Applies{db: db}, Artifacts: &Artifacts{db: db}, Audit: &Audit{db}, Conversations: &Conversations{db},
+		Deliveries: &Deliveries{db}, Keys: &Keys{db: db}, Leases: &Leases{db: db}, Lookups: &Lookups{db}, Notices: &Notices{db},
+		Pauses: &Pauses{db: db}, Pins: &Pins{db}, Runs: &Runs{db: db}, Schedules: &Schedules{db}, Secrets: &Secrets{db: db},
 		Sessions: &Sessions{db}, Specs: &Specs{db}, Transcripts: &Transcripts{db}, Usage: &Usage{db}, Workers: &Workers{db},
 	}
 	return db.store
@@ -150,11 +134,12 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 		return nil, errors.New("opening the store: no sealing key is given")
 	}
 	if cfg.migrations == nil {
-		cfg.migrations = migrations
+		cfg.migrations = Migrations
 	}
-	s := newStore(&db{key: cfg.Key, sources: cfg.Sources, artifacts: cfg.Artifacts, unfenced: cfg.Unfenced})
-	if cfg.URL != "" { // a folder would be of one server alone
-		s.artifacts = ""
+	s := newStore(&db{key: cfg.Key, unfenced: cfg.Unfenced})
+	s.Secrets.sources = cfg.Sources
+	if cfg.URL == "" { // a folder would be of one server alone
+		s.Artifacts.folder = cfg.Artifacts
 	}
 	s.pausesChanged = true // nobody has read them
 	s.DB = engine.NewDB(engine.Options{
@@ -184,7 +169,7 @@ func (s *Store) Problems() (all []string) {
 	if s.Lost().AtMost > 0 {
 		all = append(all, fmt.Sprintf("at its start the store lacked %s: its write-ahead log was damaged, or an older copy was put in its place", s.Lost()))
 	}
-	all = append(all, s.retreats.problems()...)
+	all = append(all, s.Applies.retreats.problems()...)
 	if n := s.Damages(); n > 0 {
 		all = append(all, fmt.Sprintf("%d reads since the start found damaged data, which was neither shown nor run: the log says which; restore a backup", n))
 	}

@@ -56,7 +56,7 @@ func (s *Transcripts) append(ctx context.Context, l Lease, events []Event, commi
 			at, data := micros(e.At), string(e.Data)
 			err := tx.Exec(`INSERT INTO run_events (run_id, seq, at, kind, data, digest) VALUES ($1, $2, $3, $4, $5, $6)
 				ON CONFLICT (run_id, seq) DO UPDATE SET seq = CASE WHEN run_events.digest = excluded.digest THEN excluded.seq END`, // NULL is refused
-				l.RunID, e.Seq, at, e.Kind, data, eventDigest(l.RunID, e.Seq, at, e.Kind, data))
+				l.RunID, e.Seq, at, e.Kind, data, EventDigest(l.RunID, e.Seq, at, e.Kind, data))
 			if err != nil {
 				return fmt.Errorf("transcript of %s: %w", l.RunID, err)
 			}
@@ -106,7 +106,7 @@ func (s *Transcripts) scanEvent(run RunID) func(*sql.Rows) (Event, error) {
 		var digest sql.NullInt64
 		err = rows.Scan(&e.Seq, &at, &e.Kind, &data, &digest)
 		e.At, e.Data = timeOf(at), json.RawMessage(data)
-		if err == nil && !s.sound(int64(run), digest, eventDigest(run, e.Seq, at, e.Kind, data)) {
+		if err == nil && !s.sound(int64(run), digest, EventDigest(run, e.Seq, at, e.Kind, data)) {
 			err = s.damage("event %d of the transcript of %s", e.Seq, run)
 		}
 		return e, err

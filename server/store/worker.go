@@ -330,7 +330,7 @@ func (c *carrier) carries(tx *engine.Tx, host string) (bool, error) {
 }
 
 // MayClaim tells whether there may be a run that a claim takes, without a turn of the writer.
-func (s *Workers) MayClaim(ctx context.Context) (bool, error) {
+func (s *Leases) MayClaim(ctx context.Context) (bool, error) {
 	if s.claims.some() {
 		return true, nil
 	}

@@ -146,7 +146,7 @@ func TestReapLeases(t *testing.T) {
 	if len(seen) != 3 || seen[0].Lease != leases[0] || seen[0].Worker != "w" || seen[0].Lasts != DefaultLease {
 		t.Fatal(seen)
 	}
-	if may := must[bool](t)(s.Workers.MayClaim(ctx)); may {
+	if may := must[bool](t)(s.Leases.MayClaim(ctx)); may {
 		t.Error("there is something to claim")
 	}
 	must[Stop](t)(s.Leases.Renew(ctx, leases[1], time.Minute))
@@ -194,7 +194,7 @@ func TestArtifactParts(t *testing.T) {
 		return n
 	}
 	var last *Artifact
-	for _, content := range []string{"", "hello", strings.Repeat("x", artifactPart), strings.Repeat("0123456789", artifactPart/4)} {
+	for _, content := range []string{"", "hello", strings.Repeat("x", ArtifactPart), strings.Repeat("0123456789", ArtifactPart/4)} {
 		a, err := keep(lease, content, nil)
 		check(t, err)
 		last = must[*Artifact](t)(s.Artifacts.Get(ctx, a.ID))
@@ -207,7 +207,7 @@ func TestArtifactParts(t *testing.T) {
 	}
 	kept := parts()
 	broken := errors.New("broken")
-	if _, err := keep(lease, strings.Repeat("y", 2*artifactPart), broken); !errors.Is(err, broken) {
+	if _, err := keep(lease, strings.Repeat("y", 2*ArtifactPart), broken); !errors.Is(err, broken) {
 		t.Error(err)
 	}
 	stale := lease

@@ -336,7 +336,7 @@ func (m *Manager) claim(ctx context.Context, start func(store.Lease, time.Time))
 		return
 	}
 	if m.cfg.Shared { // turns of the writer are scarce: all workers share them
-		if may, err := m.cfg.Store.Workers.MayClaim(ctx); err == nil && !may {
+		if may, err := m.cfg.Store.Leases.MayClaim(ctx); err == nil && !may {
 			return
 		}
 	}

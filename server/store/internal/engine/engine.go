@@ -1,3 +1,20 @@
+// Package engine keeps a store: a file of SQLite, which one process at a time has open, or a PostgreSQL
+// database that several processes share. It knows no table but meta; what is kept is the part of
+// package store.
+//
+// Writes go through one goroutine, the writer, which commits all writes that wait as one transaction
+// (writer.go). Whoever changes something gets a Tx, and no Tx exists elsewhere. What the two databases
+// do differently is behind dialect: sqlite.go with file.go, checkpoint.go, reserve.go, mark.go and
+// backup.go; postgres.go and postgres_changes.go.
+//
+//   - A write that returned nil is on the disk. `synchronous` is FULL, and that is asserted when a file
+//     is opened, because go-sqlite3's default loses acknowledged writes when the power fails.
+//   - A database is never replaced by a fresh one.
+//   - Of all processes, one writer at a time has a transaction. Its owner may remember what nobody else
+//     can have changed, and is told when that is over (Memory).
+//   - Tx.Exec may run later, with the next statement whose answer is needed.
+//   - Placeholders are $1, $2 … in the order of their first use: go-sqlite3 numbers them by their
+//     appearance (CheckPlaceholders).
 package engine
 
 import (

@@ -261,15 +261,20 @@ func (s *DB) commit(ctx context.Context, batch []*job) {
 			again = append(again, j)
 			continue
 		}
-		result = unavailable(result)
-		if lost := errors.Is(result, ErrUnavailable) && !refused && j.ctx.Err() == nil; lost || j.grows && result == nil {
-			s.lastWrite.Store(&outcome{s.Now(), result})
-		}
-		j.done <- result
+		s.answer(j, unavailable(result), refused)
 	}
 	if len(again) > 0 {
 		s.commit(ctx, again)
 	}
+}
+
+// answer tells who waits for a job what became of it, and Ping whether the database works.
+func (s *DB) answer(j *job, result error, refused bool) {
+	lost := errors.Is(result, ErrUnavailable) && !refused && j.ctx.Err() == nil
+	if lost || j.grows && result == nil {
+		s.lastWrite.Store(&outcome{s.Now(), result})
+	}
+	j.done <- result
 }
 
 // perform does a job within the transaction. The result is that of the job alone; err ends the

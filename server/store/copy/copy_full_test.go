@@ -1,13 +1,16 @@
 //go:build full
 
-package store
+package copy
 
 import (
 	"errors"
+	"io"
 	"os"
 	"path/filepath"
 	"syscall"
 	"testing"
+
+	"triphammer/server/store"
 
 	"triphammer/server/store/storetest"
 )
@@ -48,12 +51,12 @@ func TestCopyWhileServed(t *testing.T) {
 	s := f.in(t, served)
 	dir := t.TempDir()
 	third := Place{Path: filepath.Join(dir, "c.db"), Artifacts: filepath.Join(dir, "artifacts")}
-	if _, err := Copy(t.Context(), second, third, nil); !errors.Is(err, ErrOthers) {
+	if _, err := Copy(t.Context(), second, third, nil); !errors.Is(err, store.ErrOthers) {
 		t.Errorf("from a store that is served: %v", err)
 	}
 	check(t, s.Close())
 	from := must[side](t)(openSource(t.Context(), second))
-	if _, err := Copy(t.Context(), second, third, nil); !errors.Is(err, ErrOthers) {
+	if _, err := Copy(t.Context(), second, third, nil); !errors.Is(err, store.ErrOthers) {
 		t.Errorf("from a store that is being copied: %v", err)
 	}
 	from.close()
@@ -72,13 +75,17 @@ func TestBackupOfDatabase(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := f.in(t, second)
-	must[Recorded](t)(s.Deliveries.Record(t.Context(), delivery("late", `{}`, "a")))
-	restored, _ := s.save(t)
-	if r := must[*Report](t)(restored.Check(t.Context())); len(r.Problems) > 0 || r.Rows["runs"] != 61 || r.Rows["artifacts"] != 10 {
+	must[store.Recorded](t)(s.Deliveries.Record(t.Context(), delivery("late", `{}`, "a")))
+	copied := must[*os.File](t)(Backup(t.Context(), s.Store))
+	path := filepath.Join(t.TempDir(), "restored.db")
+	check(t, os.WriteFile(path, must[[]byte](t)(io.ReadAll(copied)), 0o600))
+	check(t, copied.Close())
+	restored := s.in(t, Place{Path: path})
+	if r := must[*store.Report](t)(restored.Check(t.Context())); len(r.Problems) > 0 || r.Rows["runs"] != 61 || r.Rows["artifacts"] != 10 {
 		t.Errorf("%+v", r)
 	}
 	check(t, s.Close())
-	if r := must[*Report](t)(CheckDatabase(t.Context(), second.URL)); len(r.Problems) > 0 || r.Rows["runs"] != 61 {
+	if r := must[*store.Report](t)(store.CheckDatabase(t.Context(), second.URL)); len(r.Problems) > 0 || r.Rows["runs"] != 61 {
 		t.Errorf("%+v", r)
 	}
 	if left := must[[]os.DirEntry](t)(os.ReadDir(filepath.Dir(second.Path))); len(left) > 0 {

@@ -1,4 +1,4 @@
-package store
+package copy
 
 import (
 	"bytes"
@@ -12,13 +12,15 @@ import (
 	"path/filepath"
 	"slices"
 
+	"triphammer/server/store"
+
 	"triphammer/server/secret"
 )
 
 // content is the file of an artifact.
 type content struct {
-	id   ArtifactID
-	run  RunID
+	id   store.ArtifactID
+	run  store.RunID
 	file string
 	size int64
 	sum  []byte
@@ -37,13 +39,13 @@ func (c *copying) contents(ctx context.Context) (all []content, err error) {
 		if err != nil || row == nil {
 			return all, err
 		}
-		all = append(all, content{ArtifactID(row[0].(int64)), RunID(row[1].(int64)), row[2].(string), row[3].(int64), row[4].([]byte)})
+		all = append(all, content{store.ArtifactID(row[0].(int64)), store.RunID(row[1].(int64)), row[2].(string), row[3].(int64), row[4].([]byte)})
 	}
 }
 
 // read reads the content of an artifact from a side.
 func (a content) read(ctx context.Context, s side, place Place, file string, into io.Writer) (err error) {
-	if file != inDatabase {
+	if file != store.InDatabase {
 		if place.Artifacts == "" || place.URL != "" {
 			return fmt.Errorf("%s is in a file of one server", a)
 		}
@@ -78,7 +80,7 @@ func (a content) matches(ctx context.Context, s side, place Place, file string) 
 		return err
 	}
 	if !bytes.Equal(sum.Sum(nil), a.sum) {
-		return fmt.Errorf("%s is not what was stored: %w", a, ErrDamaged)
+		return fmt.Errorf("%s is not what was stored: %w", a, store.ErrDamaged)
 	}
 	return nil
 }
@@ -119,7 +121,7 @@ func (c *copying) copyContent(ctx context.Context, a content) error {
 		if err := os.MkdirAll(folder, 0o700); err != nil {
 			return err
 		}
-		f, err := os.CreateTemp(folder, "*"+unfinishedArtifact)
+		f, err := os.CreateTemp(folder, "*"+store.UnfinishedArtifact)
 		if err != nil {
 			return err
 		}
@@ -143,7 +145,7 @@ func (c *copying) copyContent(ctx context.Context, a content) error {
 	t := c.tables[slices.IndexFunc(c.tables, func(t *table) bool { return t.name == "artifact_parts" })]
 	var rows [][]any
 	for at := int64(0); data.Len() > 0; {
-		part := slices.Clone(data.Next(artifactPart))
+		part := slices.Clone(data.Next(store.ArtifactPart))
 		row := make([]any, len(t.columns))
 		row[t.at("artifact_id")], row[t.at("at")], row[t.at("data")] = int64(a.id), at, part
 		rows = append(rows, row)
@@ -161,7 +163,7 @@ func (c *copying) verifyContents(ctx context.Context) error {
 		return err
 	}
 	for i, a := range all {
-		file := inDatabase
+		file := store.InDatabase
 		if c.toPlace.URL == "" {
 			file = a.id.String()
 		}

@@ -1,4 +1,4 @@
-package store
+package copy
 
 import (
 	"bytes"
@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"triphammer/server/store"
 )
 
 // side is one end of a copy: a connection to a store, which no server uses.
@@ -132,7 +134,7 @@ func rowDigest(row []any) uint64 {
 			values = append(values, int64(i), v)
 		}
 	}
-	return uint64(digestOf(values...))
+	return uint64(store.DigestOf(values...))
 }
 
 func rowSize(row []any) (n int) {

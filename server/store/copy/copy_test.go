@@ -1,4 +1,4 @@
-package store
+package copy
 
 import (
 	"bufio"
@@ -17,6 +17,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"triphammer/server/store"
 
 	"triphammer/server/store/internal/engine"
 
@@ -106,7 +108,7 @@ func furnished(t *testing.T) (*fixture, Place) {
 	t.Helper()
 	dir := t.TempDir()
 	f := &fixture{at: time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)}
-	f.cfg = Config{Path: filepath.Join(dir, "a.db"), Key: must[*secret.Key](t)(secret.LoadOrCreateKey(filepath.Join(dir, "key"))), Now: func() time.Time { return f.at }, Artifacts: filepath.Join(dir, "artifacts")}
+	f.cfg = store.Config{Path: filepath.Join(dir, "a.db"), Key: must[*secret.Key](t)(secret.LoadOrCreateKey(filepath.Join(dir, "key"))), Now: func() time.Time { return f.at }, Artifacts: filepath.Join(dir, "artifacts")}
 	f.reopen(t)
 	t.Cleanup(func() { _ = f.Close() })
 	ctx := t.Context()
@@ -114,15 +116,15 @@ func furnished(t *testing.T) (*fixture, Place) {
 	for i := range 30 {
 		d := delivery(fmt.Sprint(i), `{"n":`+fmt.Sprint(i)+`,"text":"`+strings.Repeat("x", 100*i)+`"}`, "a", "b")
 		d.Headers["X-Odd"] = "\xff\x00"
-		must[Recorded](t)(f.Deliveries.Record(ctx, d))
+		must[store.Recorded](t)(f.Deliveries.Record(ctx, d))
 	}
-	leases := must[[]Lease](t)(f.Leases.Claim(ctx, Claim{Worker: "w", Most: 5, Lease: time.Minute}))
+	leases := must[[]store.Lease](t)(f.Leases.Claim(ctx, store.Claim{Worker: "w", Most: 5, Lease: time.Minute}))
 	for i, l := range leases {
-		must[Artifact](t)(f.Artifacts.KeepFile(ctx, l, Artifact{Type: "FILE", Name: "a.txt"}, func(w io.Writer) error {
+		must[store.Artifact](t)(f.Artifacts.KeepFile(ctx, l, store.Artifact{Type: "FILE", Name: "a.txt"}, func(w io.Writer) error {
 			_, err := w.Write(bytes.Repeat([]byte{byte(i), 0, 0xff}, (i+1)*70_000))
 			return err
 		}))
-		must[Artifact](t)(f.Artifacts.KeepLink(ctx, l, Artifact{Type: "PULL_REQUEST", URL: "https://example.com/" + fmt.Sprint(i)}))
+		must[store.Artifact](t)(f.Artifacts.KeepLink(ctx, l, store.Artifact{Type: "PULL_REQUEST", URL: "https://example.com/" + fmt.Sprint(i)}))
 	}
 	return f, Place{Path: f.cfg.Path, Artifacts: f.cfg.Artifacts}
 }
@@ -155,7 +157,7 @@ func TestCopy(t *testing.T) {
 	check(t, f.Close())
 	second := place(t)
 	up, err := Copy(t.Context(), first, second, nil)
-	if err != nil || up.Files != 5 || len(up.Damaged) > 0 || up.KeyID != f.key.ID() || (up.Texts > 0) != (second.URL != "" && up.Texts > 0) {
+	if err != nil || up.Files != 5 || len(up.Damaged) > 0 || up.KeyID != f.cfg.Key.ID() || (up.Texts > 0) != (second.URL != "" && up.Texts > 0) {
 		t.Fatalf("%+v: %v", up, err)
 	}
 	third := Place{Path: filepath.Join(t.TempDir(), "c.db"), Artifacts: filepath.Join(t.TempDir(), "artifacts")}
@@ -176,17 +178,17 @@ func TestCopy(t *testing.T) {
 	}
 	for _, p := range []Place{second, third} {
 		s := f.in(t, p)
-		if r := must[*Report](t)(s.Check(t.Context())); len(r.Problems) > 0 || r.Rows["runs"] != 60 || r.Rows["artifacts"] != 10 {
+		if r := must[*store.Report](t)(s.Check(t.Context())); len(r.Problems) > 0 || r.Rows["runs"] != 60 || r.Rows["artifacts"] != 10 {
 			t.Errorf("%s: %+v", p, r)
 		}
-		if v := must[SecretValue](t)(s.Secrets.At(t.Context(), "S", 1)); v.Value.Reveal() != "correct-horse-battery-staple" {
+		if v := must[store.SecretValue](t)(s.Secrets.At(t.Context(), "S", 1)); v.Value.Reveal() != "correct-horse-battery-staple" {
 			t.Errorf("%s: the secret is not there", p)
 		}
-		if r := must[Recorded](t)(s.Deliveries.Record(t.Context(), delivery("3", `{}`, "a"))); !r.Duplicate {
+		if r := must[store.Recorded](t)(s.Deliveries.Record(t.Context(), delivery("3", `{}`, "a"))); !r.Duplicate {
 			t.Errorf("%s: a delivery that it has is taken again", p)
 		}
-		newest := must[[]*Run](t)(s.Runs.List(t.Context(), RunQuery{Limit: 1}))[0].ID
-		if r := must[Recorded](t)(s.Deliveries.Record(t.Context(), delivery("new", `{}`, "a"))); r.Duplicate || int64(r.ID) <= int64(newest) {
+		newest := must[[]*store.Run](t)(s.Runs.List(t.Context(), store.RunQuery{Limit: 1}))[0].ID
+		if r := must[store.Recorded](t)(s.Deliveries.Record(t.Context(), delivery("new", `{}`, "a"))); r.Duplicate || int64(r.ID) <= int64(newest) {
 			t.Errorf("%s: %+v", p, r)
 		}
 		check(t, s.Close())
@@ -209,7 +211,7 @@ func TestCopyAnything(t *testing.T) {
 				}
 				cfg := f.cfg
 				cfg.Path, cfg.URL = half.Path, half.URL
-				if s, err := Open(t.Context(), cfg); !errors.Is(err, ErrCopying) {
+				if s, err := store.Open(t.Context(), cfg); !errors.Is(err, store.ErrCopying) {
 					t.Fatalf("after %d reports it opens: %v %v", reports, err, s)
 				}
 				if _, err := Copy(t.Context(), first, half, nil); !errors.Is(err, ErrNotEmpty) {
@@ -293,7 +295,7 @@ func TestCopyRefuses(t *testing.T) {
 	empty := place(t)
 	empty.Path += ".none"
 	if empty.URL == "" {
-		if _, err := Copy(t.Context(), empty, place(t), nil); !errors.Is(err, ErrMissing) {
+		if _, err := Copy(t.Context(), empty, place(t), nil); !errors.Is(err, store.ErrMissing) {
 			t.Errorf("from nothing: %v", err)
 		}
 	}
@@ -320,7 +322,7 @@ func TestCopyDamagedArtifacts(t *testing.T) {
 	if err != nil || c.Files != 3 || len(c.Damaged) != 2 {
 		t.Errorf("%+v: %v", c, err)
 	}
-	if r := must[*Report](t)(f.in(t, second).Check(t.Context())); len(r.Problems) != 2 {
+	if r := must[*store.Report](t)(f.in(t, second).Check(t.Context())); len(r.Problems) != 2 {
 		t.Errorf("%+v", r)
 	}
 }

@@ -1,14 +1,16 @@
-package store
+package copy
 
 import (
 	"context"
 	"os"
 
+	"triphammer/server/store"
+
 	"triphammer/server/store/internal/engine"
 )
 
 // Backup is DB.Backup of a store.
-func Backup(ctx context.Context, s *Store) (*os.File, error) { return s.DB.Backup(ctx, copyInto) }
+func Backup(ctx context.Context, s *store.Store) (*os.File, error) { return s.DB.Backup(ctx, copyInto) }
 
 // copyInto copies a database of PostgreSQL, as it is at one moment, into a new file of SQLite. Contents
 // of artifacts stay rows: a store of one server can read them there, too.
@@ -18,7 +20,7 @@ func copyInto(ctx context.Context, address, path string) (err error) {
 		return err
 	}
 	defer from.close()
-	if err := engine.FillFile(ctx, path, migrations); err != nil {
+	if err := engine.FillFile(ctx, path, store.Migrations); err != nil {
 		return err
 	}
 	to, err := openFileSide(ctx, path, map[string]string{"_journal_mode": "OFF", "_synchronous": "OFF"})

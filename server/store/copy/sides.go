@@ -1,4 +1,4 @@
-package store
+package copy
 
 import (
 	"cmp"
@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"net"
 	"strings"
+
+	"triphammer/server/store"
 
 	"triphammer/server/store/internal/engine"
 
@@ -48,10 +50,10 @@ func openFileSource(ctx context.Context, path string) (side, error) {
 }
 
 func openFileTarget(ctx context.Context, path string, from Place) (side, error) {
-	if err := engine.Judge(ctx, path); !errors.Is(err, ErrMissing) {
+	if err := engine.Judge(ctx, path); !errors.Is(err, store.ErrMissing) {
 		return nil, cmp.Or(err, ErrNotEmpty)
 	}
-	err := engine.MakeFile(ctx, path, migrations, from.String())
+	err := engine.MakeFile(ctx, path, store.Migrations, from.String())
 	if err != nil {
 		return nil, err
 	}
@@ -214,7 +216,7 @@ func openPostgresSide(ctx context.Context, address string) (*postgresSide, error
 // lock keeps all writers of the database away until the connection ends.
 func (p *postgresSide) lock(ctx context.Context) error {
 	err := engine.OthersGone(ctx, func(query string, into ...any) error { return p.conn.QueryRow(ctx, query).Scan(into...) })
-	if errors.Is(err, ErrOthers) {
+	if errors.Is(err, store.ErrOthers) {
 		return fmt.Errorf("%w. Stop all servers and workers first", err)
 	}
 	if err != nil {
@@ -225,7 +227,7 @@ func (p *postgresSide) lock(ctx context.Context) error {
 	}
 	err = p.exec(ctx, "SELECT pg_advisory_lock($1)", int64(engine.LockWriter))
 	if refused := (*pgconn.PgError)(nil); errors.As(err, &refused) && refused.Code == "55P03" { // lock_not_available
-		return fmt.Errorf("%w: a server that writes, or another copy", ErrOthers)
+		return fmt.Errorf("%w: a server that writes, or another copy", store.ErrOthers)
 	}
 	if err != nil {
 		return err
@@ -242,7 +244,7 @@ func openPostgresSource(ctx context.Context, address string, alone bool) (side, 
 	var meta *string
 	err = p.conn.QueryRow(ctx, "SELECT to_regclass('public.meta')::text").Scan(&meta)
 	if err == nil && meta == nil {
-		err = ErrMissing
+		err = store.ErrMissing
 	}
 	if err == nil && alone {
 		err = p.lock(ctx)
@@ -258,7 +260,7 @@ func openPostgresSource(ctx context.Context, address string, alone bool) (side, 
 }
 
 func openPostgresTarget(ctx context.Context, address string, from Place) (side, error) {
-	if err := engine.MakePostgres(ctx, address, migrations); err != nil {
+	if err := engine.MakePostgres(ctx, address, store.Migrations); err != nil {
 		return nil, err
 	}
 	p, err := openPostgresSide(ctx, address)

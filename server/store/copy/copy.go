@@ -1,4 +1,4 @@
-package store
+package copy
 
 import (
 	"cmp"
@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"strings"
 	"unicode/utf8"
+
+	"triphammer/server/store"
 
 	"triphammer/server/store/internal/engine"
 )
@@ -21,7 +23,7 @@ type Place struct {
 
 func (p Place) String() string {
 	if p.URL != "" {
-		return NameOf(p.URL)
+		return store.NameOf(p.URL)
 	}
 	return p.Path
 }
@@ -113,13 +115,13 @@ func sameSchema(ctx context.Context, s side) error {
 	if err != nil {
 		return err
 	}
-	all, err := engine.MigrationsOf(migrations, "migrations")
+	all, err := engine.MigrationsOf(store.Migrations, "migrations")
 	if err != nil {
 		return err
 	}
 	switch version, _ := strconv.Atoi(have); {
 	case version > engine.Newest(all):
-		return fmt.Errorf("%w: it has schema %s, this one knows up to %d. Copy it with the newer version", ErrNewerSchema, have, engine.Newest(all))
+		return fmt.Errorf("%w: it has schema %s, this one knows up to %d. Copy it with the newer version", store.ErrNewerSchema, have, engine.Newest(all))
 	case version < engine.Newest(all):
 		return fmt.Errorf("it has schema %s, and this program needs %d: start a server of this version on it once, which migrates it, and stop it again", have, engine.Newest(all))
 	}
@@ -275,9 +277,9 @@ func (c *copying) convert(t *table, row []any) (changedKey bool) {
 		}
 	}
 	if i := t.at("file"); c.convertFiles && t.name == "artifacts" && row[i] != "" {
-		row[i] = inDatabase
+		row[i] = store.InDatabase
 		if c.toPlace.URL == "" {
-			row[i] = ArtifactID(row[t.at("id")].(int64)).String()
+			row[i] = store.ArtifactID(row[t.at("id")].(int64)).String()
 		}
 	}
 	return changedKey
@@ -293,8 +295,8 @@ func redigest(t *table, row []any) {
 	number := func(name string) int64 { return row[t.at(name)].(int64) }
 	kind, data := row[t.at("kind")].(string), row[t.at("data")].(string)
 	was, has := row[t.at("digest")].(int64)
-	if has && was == eventDigest(RunID(number("run_id")), number("seq"), number("at"), kind, data) {
-		row[t.at("digest")] = eventDigest(RunID(number("run_id")), number("seq"), number("at"), storable(kind), storable(data))
+	if has && was == store.EventDigest(store.RunID(number("run_id")), number("seq"), number("at"), kind, data) {
+		row[t.at("digest")] = store.EventDigest(store.RunID(number("run_id")), number("seq"), number("at"), storable(kind), storable(data))
 	}
 }
 
