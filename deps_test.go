@@ -4,6 +4,7 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
+	"go/types"
 	"io/fs"
 	"maps"
 	"os"
@@ -302,9 +303,12 @@ func TestArchitecture(t *testing.T) {
 
 // TestFunctionSizes: no function is longer than 100 lines or has more than 25 branches, so that each
 // can be read at once. A branch is a condition, a loop, a case that is not the default, && or ||.
+//
+// No type of the store has more than 25 methods: each is the queries of one thing.
 func TestFunctionSizes(t *testing.T) {
-	const maxLines, maxBranches = 100, 25
+	const maxLines, maxBranches, maxMethods = 100, 25, 25
 	for pkg := range allowed {
+		methods := make(map[string]int)
 		files, err := filepath.Glob(filepath.Join(filepath.FromSlash(pkg), "*.go"))
 		if err != nil {
 			t.Fatal(err)
@@ -327,6 +331,14 @@ func TestFunctionSizes(t *testing.T) {
 				if n := branchesOf(fn); lines > maxLines || n > maxBranches {
 					t.Errorf("%s: %s has %d lines and %d branches: give a part of it a name", name, fn.Name.Name, lines, n)
 				}
+				if fn.Recv != nil {
+					methods[strings.TrimPrefix(types.ExprString(fn.Recv.List[0].Type), "*")]++
+				}
+			}
+		}
+		for name, n := range methods {
+			if n > maxMethods && pkg == "server/store" {
+				t.Errorf("%s: the type %s has %d methods: give each thing that is kept a type", pkg, name, n)
 			}
 		}
 	}
