@@ -181,7 +181,7 @@ func TestLeader(t *testing.T) {
 	check(t, first.Audit.Add(one, AuditEntry{Action: "x"}))
 	db := must[*sql.DB](t)(sql.Open("pgx", first.cfg.URL))
 	defer func() { _ = db.Close() }()
-	_, err := db.ExecContext(t.Context(), "SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory' AND objid = $1 AND granted", 2 /* lockLeader */)
+	_, err := db.ExecContext(t.Context(), "SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory' AND (classid::bigint << 32 | objid::bigint) = $1 AND granted", int64(0x54727048_0002)) // lockLeader
 	check(t, err)
 	<-leads
 	if one.Err() == nil {
