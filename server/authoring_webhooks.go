@@ -6,8 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"slices"
-	"strings"
 	"time"
 
 	"triphammer/applier"
@@ -22,43 +20,55 @@ import (
 // createTime is how long a webhook may take to be made when nobody waits for it.
 const createTime = time.Minute
 
-// createWebhook makes a webhook. Its secret is stored before the commit that names it is
+// MadeWebhook is what became of a change of a webhook.
+type MadeWebhook struct {
+	Made
+	Def       *factory.Webhook // as the newest commit has it
+	Secret    string           // the value that the secret has from now on; empty: as before
+	Generated bool             // the secret was made here, so the caller must be shown it
+	Warning   string           // about the secret
+}
+
+// has adds the secret of the webhook.
+func (m *MadeWebhook) has(own *ownSecret) {
+	m.Secret, m.Generated, m.Warning = own.value, own.Generate, own.warning
+}
+
+// CreateWebhook makes a webhook. Its secret is stored before the commit that names it is
 // applied, and removed if that commit is refused.
-func (s *Server) createWebhook(ctx context.Context, c *call, f access.Factory) (shown api.WebhookChange, err error) {
-	secretly(c)
-	req, err := body[api.NewWebhook](c)
+func (a *Author) CreateWebhook(ctx context.Context, by Caller, f access.Factory, req api.NewWebhook) (made MadeWebhook, err error) {
+	commit, tree, done, err := a.turn(ctx, f)
 	if err != nil {
-		return shown, err
-	}
-	commit, tree, done, err := s.turn(ctx, f)
-	if err != nil {
-		return shown, err
+		return made, err
 	}
 	defer done()
-	own := ownSecret{WebhookSecret: req.Secret, name: cmp.Or(req.Secret.Name, deref(req.SecretName))}
-	if err := own.choose(ctx, c, req.Name); err != nil {
-		return shown, err
+	own := ownSecret{WebhookSecret: req.Secret, name: req.Secret.Name}
+	if own.name == "" && req.SecretName != nil {
+		own.name = *req.SecretName
+	}
+	if err := own.choose(ctx, by, req.Name); err != nil {
+		return made, err
 	}
 	req.SecretName = &own.name
 	if own.Later {
 		off := false
 		req.Enabled = &off
 	}
-	d := draft{kind: "webhook", name: req.Name, Commit: req.Commit, message: "Create webhook " + req.Name}
-	if d.change.Keys, err = keysOf(req.WebhookKeys); err != nil {
-		return shown, err
+	d := Draft{Kind: "webhook", Name: req.Name, Commit: req.Commit}
+	if d.Keys, err = keysOf(req.WebhookKeys); err != nil {
+		return made, err
 	}
-	files, err := edit.Create(tree, d.kind, d.name, d.change)
+	files, err := edit.Create(tree, d.Kind, d.Name, d.Change)
 	if err != nil {
-		return shown, refusalOfEdit(err)
+		return made, err
 	}
-	if err := s.editable(f, &d, tree, files); err != nil {
-		return shown, err
+	if err := a.editable(f, d, tree, files); err != nil {
+		return made, err
 	}
-	def := webhookIn(req.Name, files)
-	if def != nil { // else the commit is refused with the findings
-		if err := own.make(def); err != nil {
-			return shown, err
+	made.Def = webhookIn(req.Name, files)
+	if made.Def != nil { // else the commit is refused with the findings
+		if err := own.make(made.Def); err != nil {
+			return made, err
 		}
 	}
 	if own.value != "" {
@@ -67,38 +77,22 @@ func (s *Server) createWebhook(ctx context.Context, c *call, f access.Factory) (
 		var stop context.CancelFunc
 		ctx, stop = context.WithTimeout(context.WithoutCancel(ctx), createTime)
 		defer stop()
-		if _, err := s.storeSecret(ctx, c, own.name, own.value); err != nil {
-			return shown, err
+		if _, err := a.storeSecret(ctx, by, own.name, own.value); err != nil {
+			return made, err
 		}
 	}
-	shown.Change, err = s.commit(ctx, c, f, &d, commit, tree, files)
+	made.Made, err = a.commit(ctx, by, f, d, "Create", commit, tree, files)
 	if err != nil {
-		if own.value != "" && !s.has(ctx, f, d.name) {
-			s.dropSecret(ctx, c, own.name)
+		if own.value != "" && !a.has(ctx, f, d.Name) {
+			a.dropSecret(ctx, by, own.name)
 		}
-		return shown, err
+		return made, err
 	}
-	if def == nil {
-		if def, err = s.newestWebhook(ctx, f, d.name); err != nil {
-			return shown, err
-		}
+	if made.Def == nil {
+		made.Def, err = a.newestWebhook(ctx, f, d.Name)
 	}
-	s.showWebhookChange(c, f, def, &shown)
-	shown.Warning = own.warning
-	if own.Generate {
-		shown.Secret = own.value
-	}
-	if own.value != "" && def.AuthMode == factory.URLToken {
-		shown.URLWithToken = strings.ReplaceAll(shown.URL, "{token}", own.value)
-	}
-	return shown, nil
-}
-
-func deref(s *string) string {
-	if s == nil {
-		return ""
-	}
-	return *s
+	made.has(&own)
+	return made, err
 }
 
 // ownSecret is the secret of a new webhook.
@@ -108,7 +102,7 @@ type ownSecret struct {
 }
 
 // choose finds out where the secret comes from, and its name.
-func (o *ownSecret) choose(ctx context.Context, c *call, webhook string) error {
+func (o *ownSecret) choose(ctx context.Context, by Caller, webhook string) error {
 	ways := 0
 	for _, is := range []bool{o.Generate, o.Value != "", o.Name != "", o.Later} {
 		if is {
@@ -117,15 +111,15 @@ func (o *ownSecret) choose(ctx context.Context, c *call, webhook string) error {
 	}
 	switch {
 	case ways > 1:
-		return invalid("secret", "takes one of generate, value, name and later")
+		return invalidChange("secret", "takes one of generate, value, name and later")
 	case o.name != "" && !secret.ValidName(o.name):
-		return refuse("secret_name", o.name, "%s", secretNames)
+		return refuseChange("secret_name", o.name, "%s", secret.NameRule)
 	case len(o.Value) > secret.MaxValue:
-		return refuse("secret.value", "is too long", "the value is longer than %d bytes", secret.MaxValue)
+		return refuseChange("secret.value", "is too long", "the value is longer than %d bytes", secret.MaxValue)
 	case o.Name != "":
 		return nil
 	}
-	all, err := c.Whole()
+	all, err := by.Whole()
 	if err != nil {
 		return err
 	}
@@ -138,9 +132,10 @@ func (o *ownSecret) choose(ctx context.Context, c *call, webhook string) error {
 		taken[i.Name] = true
 	}
 	if o.name != "" && taken[o.name] {
-		return api.Refuse(api.Conflict,
-			fmt.Sprintf("there is a secret %s: to use it, name it as secret.name; else choose another secret_name", o.name),
-			api.FieldProblem{Field: "secret_name", Message: o.name})
+		return &Error{
+			Kind: ErrConflict, Field: "secret_name", Value: o.name,
+			Message: fmt.Sprintf("there is a secret %s: to use it, name it as secret.name; else choose another secret_name", o.name),
+		}
 	}
 	if o.name == "" {
 		suggested := edit.SecretName(webhook)
@@ -159,61 +154,61 @@ func (o *ownSecret) make(w *factory.Webhook) error {
 	}
 	if o.Value == "" && !o.Generate {
 		if o.Generate = w.ChoosesSecret(); !o.Generate {
-			return invalid("secret", "is missing: %s issues it after you give it the URL. Say now that it comes later, or give it if you have it", w.Scheme.Provider)
+			return invalidChange("secret", "is missing: %s issues it after you give it the URL. Say now that it comes later, or give it if you have it", w.Scheme.Provider)
 		}
 	}
 	if o.value = o.Value; o.Generate {
 		made, ok := w.NewSecret()
 		if !ok {
-			return invalid("secret", "cannot be generated: with signature_scheme %s it is a key of the sender. Give it if you have it, or say that it comes later",
+			return invalidChange("secret", "cannot be generated: with signature_scheme %s it is a key of the sender. Give it if you have it, or say that it comes later",
 				w.Scheme.Name)
 		}
 		o.value = made
 		return nil
 	}
-	o.warning = secretWarning(o.value)
+	o.warning = secret.Warning(o.value)
 	return suits(w, "secret.value", o.value)
 }
 
 // suits refuses a secret that does not suit a webhook.
 func suits(w *factory.Webhook, field, value string) error {
 	if _, err := w.Verifier(value); err != nil {
-		return refuse(field, "does not suit", "webhook %s cannot have that value: %v", w.Name, err)
+		return refuseChange(field, "does not suit", "webhook %s cannot have that value: %v", w.Name, err)
 	}
 	return nil
 }
 
 // storeSecret stores a new value of a secret, and returns its generation.
-func (s *Server) storeSecret(ctx context.Context, c *call, name, value string) (generation int64, err error) {
-	all, err := c.Whole()
+func (a *Author) storeSecret(ctx context.Context, by Caller, name, value string) (generation int64, err error) {
+	all, err := by.Whole()
 	if err == nil {
 		generation, err = all.SetSecret(ctx, name, secret.New(value))
 	}
 	if err != nil {
 		return 0, err
 	}
-	c.audit("secret.set", name, "", fmt.Sprintf("generation %d", generation))
-	s.secretSet(c, name, generation)
+	by.Log("secret.set", name, "", fmt.Sprintf("generation %d", generation))
+	by.SecretSet(name)
 	return generation, nil
 }
 
 // dropSecret removes a secret whose webhook was refused. If that fails, the secret is unused,
 // which the list of secrets shows.
-func (s *Server) dropSecret(ctx context.Context, c *call, name string) {
-	all, err := c.Whole()
+func (a *Author) dropSecret(ctx context.Context, by Caller, name string) {
+	all, err := by.Whole()
 	if err == nil {
 		err = all.DeleteSecret(context.WithoutCancel(ctx), name, nil)
 	}
 	if err != nil {
-		s.cfg.Logger.Error("the secret of a webhook that was refused could not be removed", "secret", name, "error", err)
+		a.cfg.Logger.Error("the secret of a webhook that was refused could not be removed", "secret", name, "error", err)
 		return
 	}
-	c.audit("secret.delete", name, "", "its webhook was refused")
+	by.Log("secret.delete", name, "", "its webhook was refused")
 }
 
 // has tells whether the newest commit has a webhook.
-func (s *Server) has(ctx context.Context, f access.Factory, name string) bool {
-	_, err := s.definition(context.WithoutCancel(ctx), f, "webhook", name)
+func (a *Author) has(ctx context.Context, f access.Factory, name string) bool {
+	_, _, err := a.Read(context.WithoutCancel(ctx), f, "webhook", name)
 	return err == nil
 }
 
@@ -221,7 +216,7 @@ func (s *Server) has(ctx context.Context, f access.Factory, name string) bool {
 func keysOf(keys api.WebhookKeys) (*schema.Node, error) {
 	patch, err := keys.Patch()
 	if err != nil {
-		return nil, invalid("signature", "is not what is expected: %v", err)
+		return nil, invalidChange("signature", "is not what is expected: %v", err)
 	}
 	return patch, nil
 }
@@ -235,203 +230,139 @@ func webhookIn(name string, files edit.Files) *factory.Webhook {
 	return f.Webhook(name)
 }
 
-// live is a webhook as it serves, nil if it does not.
-func (c *call) live(f access.Factory, name string) *applier.Webhook {
-	for _, r := range c.Revisions(f.Name) {
-		for _, w := range r.Webhooks {
-			if w.Def.Name == name {
-				return w
-			}
-		}
+// UpdateWebhook changes keys of a webhook.
+func (a *Author) UpdateWebhook(ctx context.Context, by Caller, f access.Factory, name string, req api.WebhookPatch) (made MadeWebhook, err error) {
+	d := Draft{Kind: "webhook", Name: name, Commit: req.Commit}
+	if d.Keys, err = keysOf(req.WebhookKeys); err != nil {
+		return made, err
 	}
-	return nil
-}
-
-// showWebhookChange completes the answer with the webhook. Without a live one, it is what the
-// definition says.
-func (s *Server) showWebhookChange(c *call, f access.Factory, def *factory.Webhook, shown *api.WebhookChange) {
-	w := c.live(f, def.Name)
-	if w == nil {
-		w = &applier.Webhook{Factory: f.Name, Def: def}
+	if made.Made, err = a.Update(ctx, by, f, d); err == nil {
+		made.Def, err = a.newestWebhook(ctx, f, name)
 	}
-	shown.Webhook = s.showWebhook(w)
-	if w.UID == "" {
-		shown.URL = ""
-	}
-	shown.Listeners = []string{}
-	for _, r := range c.Revisions(f.Name) {
-		for _, a := range r.Automations {
-			if a.Def.Selects(def, w.UID) {
-				shown.Listeners = append(shown.Listeners, a.Def.Name)
-			}
-		}
-	}
-	shown.SharedWith = slices.DeleteFunc(c.usesOf(shown.SecretName), func(u api.SecretUse) bool {
-		return u.Kind == "webhook" && u.Factory == f.Name && u.Name == def.Name
-	})
-}
-
-func (s *Server) patchWebhook(ctx context.Context, c *call, f access.Factory) (shown api.WebhookChange, err error) {
-	req, err := body[api.WebhookPatch](c)
-	if err != nil {
-		return shown, err
-	}
-	d := draft{kind: "webhook", name: c.Param("webhook"), Commit: req.Commit}
-	if d.change.Keys, err = keysOf(req.WebhookKeys); err != nil {
-		return shown, err
-	}
-	d.message = edit.Verb(d.change) + " webhook " + d.name
-	shown.Change, err = s.author(ctx, c, f, &d, func(tree fs.FS) (edit.Files, error) {
-		return edit.Update(tree, d.kind, d.name, d.change)
-	})
-	if err != nil {
-		return shown, err
-	}
-	def, err := s.newestWebhook(ctx, f, d.name)
-	if err == nil {
-		s.showWebhookChange(c, f, def, &shown)
-	}
-	return shown, err
+	return made, err
 }
 
 // newestWebhook is a webhook as the newest commit has it.
-func (s *Server) newestWebhook(ctx context.Context, f access.Factory, name string) (*factory.Webhook, error) {
-	_, tree, err := s.newestFiles(ctx, f)
+func (a *Author) newestWebhook(ctx context.Context, f access.Factory, name string) (*factory.Webhook, error) {
+	_, d, err := a.Read(ctx, f, "webhook", name)
 	if err != nil {
 		return nil, err
 	}
-	d, err := edit.Read(tree, "webhook", name)
-	if err != nil {
-		return nil, refusalOfEdit(err)
-	}
 	def := webhookIn(name, edit.Files{d.Path: d.Data})
 	if def == nil {
-		return nil, api.Refuse(api.Conflict, d.Path+" is not valid: mend that first")
+		return nil, &Error{Kind: ErrConflict, Message: d.Path + " is not valid: mend that first"}
 	}
 	return def, nil
 }
 
-// deleteWebhook removes a webhook. Its senders get 404 at once. Automations that selected it
-// stay, and so do its secret and its log.
-func (s *Server) deleteWebhook(ctx context.Context, c *call, f access.Factory) (shown api.WebhookChange, err error) {
-	d := draft{kind: "webhook", name: c.Param("webhook"), Commit: commitOf(c), message: "Delete webhook " + c.Param("webhook")}
-	if w := c.live(f, d.name); w != nil {
-		s.showWebhookChange(c, f, w.Def, &shown)
-	} else {
-		shown.Name, shown.Factory, shown.Listeners = d.name, f.Name, []string{}
-	}
-	shown.Change, err = s.author(ctx, c, f, &d, func(tree fs.FS) (edit.Files, error) { return edit.Delete(tree, d.kind, d.name) })
-	return shown, err
-}
-
-// rotateWebhook gives the secret of a webhook a new value, and applies: the old one is dead at
+// RotateWebhook gives the secret of a webhook a new value, and applies: the old one is dead at
 // once (SPEC C3.3). A webhook that waits for its secret is enabled with it. If the apply
-// fails, the old value is the newest again.
-func (s *Server) rotateWebhook(ctx context.Context, c *call, f access.Factory) (shown api.WebhookChange, err error) {
-	secretly(c)
-	req, err := optionalBody[api.WebhookRotation](c)
+// fails, the old value is the newest again. Without a value, a new one is generated.
+func (a *Author) RotateWebhook(ctx context.Context, by Caller, f access.Factory, name, value string) (made MadeWebhook, err error) {
+	commit, tree, done, err := a.turn(ctx, f)
 	if err != nil {
-		return shown, err
-	}
-	commit, tree, done, err := s.turn(ctx, f)
-	if err != nil {
-		return shown, err
+		return made, err
 	}
 	defer done()
-	def, err := s.newestWebhook(ctx, f, c.Param("webhook"))
+	def, err := a.newestWebhook(ctx, f, name)
 	if err != nil {
-		return shown, err
+		return made, err
 	}
-	if s.cfg.Place(f.Name).Home == nil {
-		return shown, api.Refuse(api.Conflict, fmt.Sprintf(
-			"the factory %s is not hosted here: its webhooks take a new value of the secret %s at the next apply. "+
-				"Set it (triphammer secrets set %s), then triphammer apply",
-			f.Name, def.SecretName, def.SecretName), api.FieldProblem{Field: "secret_name", Message: def.SecretName})
-	}
-	own := ownSecret{WebhookSecret: api.WebhookSecret{Value: req.Value, Generate: req.Value == ""}, name: def.SecretName}
-	if len(req.Value) > secret.MaxValue {
-		return shown, refuse("value", "is too long", "the value is longer than %d bytes", secret.MaxValue)
-	}
-	if own.Generate && !def.ChoosesSecret() {
-		return shown, invalid("value", "is missing: %s makes the secret. Make a new one there, and give it as value", def.Scheme.Provider)
-	}
-	if err := own.make(def); err != nil {
-		return shown, err
-	}
-	for _, r := range c.Revisions(f.Name) { // the value is for all of them
-		for _, w := range r.Webhooks {
-			if w.Def.SecretName == def.SecretName {
-				if err := suits(w.Def, "value", own.value); err != nil {
-					return shown, err
-				}
-			}
-		}
-	}
-	all, err := c.Whole()
+	own, err := a.successor(by, f, def, value)
 	if err != nil {
-		return shown, err
+		return made, err
+	}
+	all, err := by.Whole()
+	if err != nil {
+		return made, err
 	}
 	values, err := all.NewestSecrets(ctx, []string{def.SecretName})
 	if err != nil {
-		return shown, err
+		return made, err
 	}
 	old, had := values[def.SecretName]
 	// From here on it goes to its end, whether the caller waits or not.
 	ctx = context.WithoutCancel(ctx)
-	generation, err := s.storeSecret(ctx, c, def.SecretName, own.value)
+	generation, err := a.storeSecret(ctx, by, def.SecretName, own.value)
 	if err != nil {
-		return shown, err
+		return made, err
 	}
-	if d := (draft{kind: "webhook", name: def.Name, message: "Enable webhook " + def.Name}); !had && !def.Enabled {
-		on := &schema.Node{Kind: schema.Bool, Text: "true"}
-		d.change.Keys = &schema.Node{Kind: schema.Mapping, Fields: []schema.Field{{Key: "enabled", Value: on}}}
-		var files edit.Files
-		if files, err = edit.Update(tree, d.kind, d.name, d.change); err == nil {
-			shown.Change, err = s.commit(ctx, c, f, &d, commit, tree, files)
-		}
+	if !had && !def.Enabled {
+		made.Made, err = a.enable(ctx, by, f, def, commit, tree)
 	} else {
-		shown.Change, err = c.reapply(ctx, f, commit)
+		made.Made, err = reapply(ctx, f, commit)
 	}
-	if w := c.live(f, def.Name); err == nil && (w == nil || w.SecretGeneration != generation) {
-		err = api.Refuse(api.Conflict, "the new secret does not serve: "+cmp.Or(shown.Waits, "the webhook is not live"))
+	if w := by.LiveWebhook(f.Name, def.Name); err == nil && (w == nil || w.SecretGeneration != generation) {
+		err = &Error{Kind: ErrConflict, Message: "the new secret does not serve: " + cmp.Or(made.Waits, "the webhook is not live")}
 	}
 	if err != nil {
 		if had {
-			_, restore := s.storeSecret(ctx, c, def.SecretName, old.Value.Reveal())
+			_, restore := a.storeSecret(ctx, by, def.SecretName, old.Value.Reveal())
 			err = errors.Join(err, restore)
 		} else {
-			s.dropSecret(ctx, c, def.SecretName)
+			a.dropSecret(ctx, by, def.SecretName)
 		}
-		return api.WebhookChange{}, err
+		return MadeWebhook{}, err
 	}
-	s.showWebhookChange(c, f, def, &shown)
-	c.audit("webhook.rotate", def.Name, f.Name, fmt.Sprintf("%s generation %d", def.SecretName, shown.SecretGeneration))
-	shown.Warning = own.warning
-	if own.Generate {
-		shown.Secret = own.value
+	by.Log("webhook.rotate", def.Name, f.Name, fmt.Sprintf("%s generation %d", def.SecretName, generation))
+	made.Def = def
+	made.has(own)
+	return made, nil
+}
+
+// successor is the value with which a webhook's secret can be replaced: the one that is given, or
+// else a new one. It suits all webhooks of the secret.
+func (a *Author) successor(by Caller, f access.Factory, def *factory.Webhook, value string) (*ownSecret, error) {
+	if a.cfg.Home(f.Name) == nil {
+		return nil, &Error{Kind: ErrConflict, Field: "secret_name", Value: def.SecretName, Message: fmt.Sprintf(
+			"the factory %s is not hosted here: its webhooks take a new value of the secret %s at the next apply. "+
+				"Set it (triphammer secrets set %s), then triphammer apply",
+			f.Name, def.SecretName, def.SecretName)}
 	}
-	if def.AuthMode == factory.URLToken {
-		shown.URLWithToken = strings.ReplaceAll(shown.URL, "{token}", own.value)
+	own := &ownSecret{WebhookSecret: api.WebhookSecret{Value: value, Generate: value == ""}, name: def.SecretName}
+	if len(value) > secret.MaxValue {
+		return nil, refuseChange("value", "is too long", "the value is longer than %d bytes", secret.MaxValue)
 	}
-	return shown, nil
+	if own.Generate && !def.ChoosesSecret() {
+		return nil, invalidChange("value", "is missing: %s makes the secret. Make a new one there, and give it as value", def.Scheme.Provider)
+	}
+	if err := own.make(def); err != nil {
+		return nil, err
+	}
+	for _, r := range by.Revisions(f.Name) {
+		for _, w := range r.Webhooks {
+			if w.Def.SecretName == def.SecretName {
+				if err := suits(w.Def, "value", own.value); err != nil {
+					return nil, err
+				}
+			}
+		}
+	}
+	return own, nil
+}
+
+// enable commits that a webhook is enabled.
+func (a *Author) enable(ctx context.Context, by Caller, f access.Factory, def *factory.Webhook, commit string, tree fs.FS) (Made, error) {
+	on := &schema.Node{Kind: schema.Bool, Text: "true"}
+	d := Draft{Kind: "webhook", Name: def.Name}
+	d.Keys = &schema.Node{Kind: schema.Mapping, Fields: []schema.Field{{Key: "enabled", Value: on}}}
+	files, err := edit.Update(tree, d.Kind, d.Name, d.Change)
+	if err != nil {
+		return Made{}, err
+	}
+	return a.commit(ctx, by, f, d, "Enable", commit, tree, files)
 }
 
 // reapply applies the head anew.
-func (c *call) reapply(ctx context.Context, f access.Factory, commit string) (shown api.Change, err error) {
-	done, err := c.apply(ctx, f, "secret")
+func reapply(ctx context.Context, f access.Factory, commit string) (made Made, err error) {
+	done, err := f.Apply(ctx, "secret")
 	if err != nil {
-		return shown, err
+		return made, err
 	}
-	shown = api.Change{Commit: commit, Unchanged: true, Live: done.Outcome == applier.Applied, Since: []api.FileEdit{}}
-	if !shown.Live {
-		shown.Waits = cmp.Or(waits(f.State()), done.Error)
+	made.ApplyID = done.ID
+	made.Change = api.Change{Commit: commit, Unchanged: true, Live: done.Outcome == applier.Applied, Since: []api.FileEdit{}}
+	if !made.Live {
+		made.Waits = cmp.Or(Waits(f.State()), done.Error)
 	}
-	if done.ID != "" {
-		record, err := c.showDone(ctx, done)
-		if err != nil {
-			return shown, err
-		}
-		shown.Apply = &record
-	}
-	return shown, nil
+	return made, nil
 }

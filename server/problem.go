@@ -8,6 +8,7 @@ import (
 
 	"github.com/gin-gonic/gin"
 
+	"triphammer/factory/edit"
 	"triphammer/server/api"
 	"triphammer/server/delivery"
 	"triphammer/server/run"
@@ -75,6 +76,12 @@ func (s *Server) failWith(c *gin.Context, err error) {
 func refusalOf(err error) (*api.Refusal, bool) {
 	if refused, ok := errors.AsType[*api.Refusal](err); ok {
 		return refused, true
+	}
+	if bad, ok := errors.AsType[*Error](err); ok {
+		return refusalOfAuthor(bad), true
+	}
+	if bad, ok := errors.AsType[*edit.Error](err); ok {
+		return refusalOfEdit(bad), true
 	}
 	unmet, ok := errors.AsType[*run.RefusedError](err)
 	if !ok {

@@ -38,7 +38,7 @@ func (s *Server) notLive(c *call) (text string) {
 		if asked := c.Query("factory"); asked != "" && asked != f.Name {
 			continue
 		}
-		if why := waits(f.State()); why != "" {
+		if why := Waits(f.State()); why != "" {
 			why, _, _ = strings.Cut(why, "\n")
 			text += fmt.Sprintf("; the newest commit of the factory %s does not serve: %s", f.Name, why)
 		}
