@@ -18,6 +18,7 @@ import (
 	"triphammer/schema"
 	"triphammer/server/access"
 	"triphammer/server/api"
+	"triphammer/server/authoring"
 )
 
 // authored are the kinds of definitions that requests make and change, beside webhooks.
@@ -44,13 +45,13 @@ func (s *Server) authoring(read, manage *gin.RouterGroup) {
 
 // author is the caller as one who changes definitions. The answer has no deadline, because reading a
 // repository has its own limits.
-func (c *call) author() Caller {
+func (c *call) author() authoring.Caller {
 	_ = http.NewResponseController(c.Writer).SetWriteDeadline(time.Time{})
-	return Caller{View: c.View, Log: c.audit}
+	return authoring.Caller{View: c.View, Log: c.audit}
 }
 
 // showMade is a change, with the record of its apply.
-func (c *call) showMade(ctx context.Context, made Made) api.Change {
+func (c *call) showMade(ctx context.Context, made authoring.Made) api.Change {
 	if made.ApplyID != "" {
 		// The change has happened, whatever becomes of its record.
 		if stored, err := c.Apply(context.WithoutCancel(ctx), made.ApplyID, ""); err == nil {
@@ -96,14 +97,14 @@ func (s *Server) patchDefinition(kind string) definitionRoute {
 
 // writeDefinition is the route of a change of a definition.
 func (s *Server) writeDefinition(
-	kind string, write func(context.Context, Caller, access.Factory, Draft) (Made, error),
+	kind string, write func(context.Context, authoring.Caller, access.Factory, authoring.Draft) (authoring.Made, error),
 ) definitionRoute {
 	return func(ctx context.Context, c *call, f access.Factory) (shown api.DefinitionChange, err error) {
 		req, err := body[api.DefinitionPatch](c)
 		if err != nil {
 			return shown, err
 		}
-		d := Draft{Kind: kind, Name: cmp.Or(c.Param(kind), req.Name), Commit: req.Commit, Change: edit.Change{Text: req.Prompt}}
+		d := authoring.Draft{Kind: kind, Name: cmp.Or(c.Param(kind), req.Name), Commit: req.Commit, Change: edit.Change{Text: req.Prompt}}
 		if len(req.Definition) > 0 {
 			if d.Keys, err = schema.NodeOf(req.Definition); err != nil || d.Keys.Kind != schema.Mapping {
 				return shown, invalid("definition", "is not an object of the keys of the file: %v", cmp.Or(err, errors.New("it is another value")))
@@ -123,7 +124,7 @@ func (s *Server) writeDefinition(
 
 func (s *Server) deleteDefinition(kind string) definitionRoute {
 	return func(ctx context.Context, c *call, f access.Factory) (shown api.DefinitionChange, err error) {
-		made, err := s.authors.Delete(ctx, c.author(), f, Draft{Kind: kind, Name: c.Param(kind), Commit: commitOf(c)})
+		made, err := s.authors.Delete(ctx, c.author(), f, authoring.Draft{Kind: kind, Name: c.Param(kind), Commit: commitOf(c)})
 		shown.Change = c.showMade(ctx, made)
 		return shown, err
 	}
@@ -188,14 +189,14 @@ func (s *Server) deleteWebhook(ctx context.Context, c *call, f access.Factory) (
 	} else {
 		shown.Name, shown.Factory, shown.Listeners = name, f.Name, []string{}
 	}
-	made, err := s.authors.Delete(ctx, c.author(), f, Draft{Kind: "webhook", Name: name, Commit: commitOf(c)})
+	made, err := s.authors.Delete(ctx, c.author(), f, authoring.Draft{Kind: "webhook", Name: name, Commit: commitOf(c)})
 	shown.Change = c.showMade(ctx, made)
 	return shown, err
 }
 
 // showWebhookChange is the answer to a change of a webhook.
 func (s *Server) showWebhookChange(
-	ctx context.Context, c *call, f access.Factory, made MadeWebhook, err error,
+	ctx context.Context, c *call, f access.Factory, made authoring.MadeWebhook, err error,
 ) (shown api.WebhookChange, _ error) {
 	if err != nil {
 		return shown, err
@@ -237,14 +238,14 @@ func (s *Server) showWebhookOf(c *call, f access.Factory, def *factory.Webhook, 
 }
 
 // refusalOfAuthor is the answer for an error of an Author.
-func refusalOfAuthor(bad *Error) *api.Refusal {
+func refusalOfAuthor(bad *authoring.Error) *api.Refusal {
 	refused := &api.Refusal{Code: api.Conflict, Detail: bad.Message, Verdict: (*api.Verdict)(bad.Verdict), Moved: bad.Moved}
 	switch bad.Kind {
-	case ErrRequest:
+	case authoring.ErrRequest:
 		refused.Code = api.InvalidRequest
-	case ErrDefinition:
+	case authoring.ErrDefinition:
 		refused.Code = api.InvalidDefinition
-	case ErrNoServer:
+	case authoring.ErrNoServer:
 		refused.Code = api.Unavailable
 	}
 	if bad.Field != "" {

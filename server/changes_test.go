@@ -339,7 +339,7 @@ func TestChangeSize(t *testing.T) {
 	if got := f.do(http.MethodPost, "/api/v1/factories/default/changes", manage, `{"files":{"README.md":"`+"\xff"+`"}}`); got.status != http.StatusBadRequest {
 		t.Errorf("a body that is not UTF-8: %d %s", got.status, got.body)
 	}
-	if got := f.do(http.MethodPost, "/api/v1/factories/default/changes", manage, `{"message":"`+strings.Repeat("x", maxMessage+1)+`","files":{"README.md":"x"}}`); got.status != http.StatusBadRequest {
+	if got := f.do(http.MethodPost, "/api/v1/factories/default/changes", manage, `{"message":"`+strings.Repeat("x", 10_001)+`","files":{"README.md":"x"}}`); got.status != http.StatusBadRequest {
 		t.Errorf("a message that is too large: %d", got.status)
 	}
 	everything := make(map[string]*string)

@@ -10,6 +10,7 @@ import (
 
 	"triphammer/factory/edit"
 	"triphammer/server/api"
+	"triphammer/server/authoring"
 	"triphammer/server/delivery"
 	"triphammer/server/run"
 	"triphammer/server/store"
@@ -77,7 +78,7 @@ func refusalOf(err error) (*api.Refusal, bool) {
 	if refused, ok := errors.AsType[*api.Refusal](err); ok {
 		return refused, true
 	}
-	if bad, ok := errors.AsType[*Error](err); ok {
+	if bad, ok := errors.AsType[*authoring.Error](err); ok {
 		return refusalOfAuthor(bad), true
 	}
 	if bad, ok := errors.AsType[*edit.Error](err); ok {

@@ -1,4 +1,4 @@
-package server
+package authoring
 
 import (
 	"context"
@@ -97,12 +97,13 @@ func (a *Author) Home(f access.Factory, files ...string) (*hosted.Repository, er
 			Message: "the factory " + f.Name + " is hosted here, and no server is running: start it (triphammer serve --data DIR), and send this again",
 		}
 	}
-	for i := range files {
-		files[i] = path.Join(state.Path, files[i])
-	}
 	what := "its files"
 	if len(files) > 0 && len(files) <= named {
-		what = strings.Join(files, ", ")
+		there := make([]string, len(files))
+		for i, file := range files {
+			there[i] = path.Join(state.Path, file)
+		}
+		what = strings.Join(there, ", ")
 	}
 	return nil, &Error{
 		Kind:    ErrConflict,
@@ -114,22 +115,22 @@ func (a *Author) Home(f access.Factory, files ...string) (*hosted.Repository, er
 func changeOf(req api.ChangeRequest, folder string) (change hosted.Change, err error) {
 	change = hosted.Change{Base: req.Base, Message: strings.TrimSpace(req.Message), Files: make(map[string][]byte)}
 	if len(req.Files) == 0 {
-		return change, refuseChange("files", "", "files is empty: a change has the new text of at least one file, by its path")
+		return change, refuse("files", "", "files is empty: a change has the new text of at least one file, by its path")
 	}
 	if len(req.Files) > factory.DefaultMaxFiles {
-		return change, refuseChange("files", "", "%d files; a change has at most %d", len(req.Files), factory.DefaultMaxFiles)
+		return change, refuse("files", "", "%d files; a change has at most %d", len(req.Files), factory.DefaultMaxFiles)
 	}
 	if len(change.Message) > maxMessage {
-		return change, refuseChange("message", "", "message has %d bytes; at most %d", len(change.Message), maxMessage)
+		return change, refuse("message", "", "message has %d bytes; at most %d", len(change.Message), maxMessage)
 	}
 	for name, text := range req.Files {
 		switch {
 		case !applier.ValidFile(name): // joined to the folder, it could be outside
-			return change, refuseChange("files", name, "%q is not a path from the folder that holds factory.yaml, such as webhooks/ci.yaml", name)
+			return change, refuse("files", name, "%q is not a path from the folder that holds factory.yaml, such as webhooks/ci.yaml", name)
 		case text == nil:
 			change.Files[path.Join(folder, name)] = nil
 		case len(*text) > schema.MaxFile:
-			return change, refuseChange("files", name, "%s has %d bytes; a file has at most %d", name, len(*text), schema.MaxFile)
+			return change, refuse("files", name, "%s has %d bytes; a file has at most %d", name, len(*text), schema.MaxFile)
 		default:
 			change.Files[path.Join(folder, name)] = []byte(*text)
 		}
@@ -189,7 +190,7 @@ func refuseDefinition(p *applier.Proposal, first schema.Diagnostic) error {
 func refusalOfChange(folder string, err error) error {
 	if bad, ok := errors.AsType[*hosted.BadError](err); ok {
 		name := inFolder(folder, bad.Path)
-		return refuseChange("files", name, "%q %s", name, bad.Why)
+		return refuse("files", name, "%q %s", name, bad.Why)
 	}
 	moved, ok := errors.AsType[*hosted.MovedError](err)
 	if !ok {

@@ -1,4 +1,18 @@
-package server
+// Package authoring changes definitions, for whoever asks: a request, a page, a command.
+//
+//   - A change of a factory that lives here is one commit in the name of the caller. It is checked as
+//     an apply would, and applied before the method returns. [Made] says what became of it.
+//   - A change that is refused leaves the branch, what serves and the secrets as they were. An [Error]
+//     or an edit.Error says why.
+//   - Of a factory elsewhere, nothing is changed: the error names the file and the line to edit there.
+//   - One change at a time is made from the files that are there, so that the second of two callers
+//     sees what the first has done. If others have changed the same file since the caller saw it, the
+//     change is refused, and the error says who.
+//   - A webhook's new secret is stored before the commit that names it, and taken back if that commit
+//     or the apply fails.
+//
+// The package knows no requests and no answers. The view of a caller says what the caller may use.
+package authoring
 
 import (
 	"cmp"
@@ -19,8 +33,8 @@ import (
 	"triphammer/server/hosted"
 )
 
-// AuthorConfig is what an Author needs.
-type AuthorConfig struct {
+// Config is what an Author needs.
+type Config struct {
 	// Home is the repository of a factory that lives here; nil: the factory lives elsewhere.
 	Home func(factory string) *hosted.Repository
 	// URL is the address at which a factory that lives here is cloned.
@@ -31,13 +45,13 @@ type AuthorConfig struct {
 
 // Author makes changes.
 type Author struct {
-	cfg AuthorConfig
+	cfg Config
 	// turns lets one request at a time make files from those that are there.
 	turns *semaphore.Weighted
 }
 
-// NewAuthor makes an Author.
-func NewAuthor(cfg AuthorConfig) *Author { return &Author{cfg, semaphore.NewWeighted(1)} }
+// New makes an Author.
+func New(cfg Config) *Author { return &Author{cfg, semaphore.NewWeighted(1)} }
 
 // Caller is who asks for a change.
 type Caller struct {
@@ -76,15 +90,15 @@ func (e *Error) Error() string { return e.Message }
 
 func (e *Error) Unwrap() error { return e.Kind }
 
-// refuseChange refuses the value of a field of a request.
-func refuseChange(field, value, format string, args ...any) error {
+// refuse refuses the value of a field of a request.
+func refuse(field, value, format string, args ...any) error {
 	return &Error{Kind: ErrRequest, Message: fmt.Sprintf(format, args...), Field: field, Value: value}
 }
 
-// invalidChange is refuseChange for a text that continues a sentence after the name of the field.
-func invalidChange(field, format string, args ...any) error {
+// invalid is refuse for a text that continues a sentence after the name of the field.
+func invalid(field, format string, args ...any) error {
 	message := fmt.Sprintf(format, args...)
-	return refuseChange(field, message, "%s %s", field, message)
+	return refuse(field, message, "%s %s", field, message)
 }
 
 // Draft is a change of one definition. Without a Message, the commit says what was done.
@@ -221,7 +235,7 @@ func (a *Author) editable(f access.Factory, d Draft, tree fs.FS, files edit.File
 	}
 	_, err := a.Home(f, named...)
 	if refused, ok := errors.AsType[*Error](err); ok && len(paths) > 0 {
-		refused.Field, refused.Value = "path", named[0]
+		refused.Field, refused.Value = "path", paths[0]+at
 	}
 	return err
 }

@@ -1,4 +1,4 @@
-package server
+package authoring
 
 import (
 	"cmp"
@@ -111,11 +111,11 @@ func (o *ownSecret) choose(ctx context.Context, by Caller, webhook string) error
 	}
 	switch {
 	case ways > 1:
-		return invalidChange("secret", "takes one of generate, value, name and later")
+		return invalid("secret", "takes one of generate, value, name and later")
 	case o.name != "" && !secret.ValidName(o.name):
-		return refuseChange("secret_name", o.name, "%s", secret.NameRule)
+		return refuse("secret_name", o.name, "%s", secret.NameRule)
 	case len(o.Value) > secret.MaxValue:
-		return refuseChange("secret.value", "is too long", "the value is longer than %d bytes", secret.MaxValue)
+		return refuse("secret.value", "is too long", "the value is longer than %d bytes", secret.MaxValue)
 	case o.Name != "":
 		return nil
 	}
@@ -154,13 +154,13 @@ func (o *ownSecret) make(w *factory.Webhook) error {
 	}
 	if o.Value == "" && !o.Generate {
 		if o.Generate = w.ChoosesSecret(); !o.Generate {
-			return invalidChange("secret", "is missing: %s issues it after you give it the URL. Say now that it comes later, or give it if you have it", w.Scheme.Provider)
+			return invalid("secret", "is missing: %s issues it after you give it the URL. Say now that it comes later, or give it if you have it", w.Scheme.Provider)
 		}
 	}
 	if o.value = o.Value; o.Generate {
 		made, ok := w.NewSecret()
 		if !ok {
-			return invalidChange("secret", "cannot be generated: with signature_scheme %s it is a key of the sender. Give it if you have it, or say that it comes later",
+			return invalid("secret", "cannot be generated: with signature_scheme %s it is a key of the sender. Give it if you have it, or say that it comes later",
 				w.Scheme.Name)
 		}
 		o.value = made
@@ -173,7 +173,7 @@ func (o *ownSecret) make(w *factory.Webhook) error {
 // suits refuses a secret that does not suit a webhook.
 func suits(w *factory.Webhook, field, value string) error {
 	if _, err := w.Verifier(value); err != nil {
-		return refuseChange(field, "does not suit", "webhook %s cannot have that value: %v", w.Name, err)
+		return refuse(field, "does not suit", "webhook %s cannot have that value: %v", w.Name, err)
 	}
 	return nil
 }
@@ -216,7 +216,7 @@ func (a *Author) has(ctx context.Context, f access.Factory, name string) bool {
 func keysOf(keys api.WebhookKeys) (*schema.Node, error) {
 	patch, err := keys.Patch()
 	if err != nil {
-		return nil, invalidChange("signature", "is not what is expected: %v", err)
+		return nil, invalid("signature", "is not what is expected: %v", err)
 	}
 	return patch, nil
 }
@@ -321,10 +321,10 @@ func (a *Author) successor(by Caller, f access.Factory, def *factory.Webhook, va
 	}
 	own := &ownSecret{WebhookSecret: api.WebhookSecret{Value: value, Generate: value == ""}, name: def.SecretName}
 	if len(value) > secret.MaxValue {
-		return nil, refuseChange("value", "is too long", "the value is longer than %d bytes", secret.MaxValue)
+		return nil, refuse("value", "is too long", "the value is longer than %d bytes", secret.MaxValue)
 	}
 	if own.Generate && !def.ChoosesSecret() {
-		return nil, invalidChange("value", "is missing: %s makes the secret. Make a new one there, and give it as value", def.Scheme.Provider)
+		return nil, invalid("value", "is missing: %s makes the secret. Make a new one there, and give it as value", def.Scheme.Provider)
 	}
 	if err := own.make(def); err != nil {
 		return nil, err
