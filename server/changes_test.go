@@ -18,6 +18,7 @@ import (
 	"triphammer/factory"
 	"triphammer/schema"
 	"triphammer/server/api"
+	"triphammer/server/ledger"
 )
 
 // change sends a change, and reads what came of it.
@@ -248,7 +249,7 @@ func TestReadyBesideEmpty(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			a := applier.New(applier.Config{Factory: "fresh", Source: source, Live: f.parts.Live, Ledger: &applier.Memory{}, Logger: slog.New(slog.DiscardHandler)})
+			a := applier.New(applier.Config{Factory: "fresh", Source: source, Live: f.parts.Live, Ledger: ledger.New(f.store), Logger: slog.New(slog.DiscardHandler)})
 			if done, err := a.Apply(t.Context(), "start"); err != nil || done.Outcome != applier.Failed {
 				t.Fatal(done, err)
 			}
