@@ -2,9 +2,11 @@ package authoring
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 
+	"triphammer/factory"
 	"triphammer/schema"
 	"triphammer/server/api"
 )
@@ -30,15 +32,24 @@ func TestChangeOf(t *testing.T) {
 	if got, err := changeOf(api.ChangeRequest{Message: " Say why\n", Files: map[string]*string{"a": &text}}, "."); err != nil || got.Message != "Say why" || got.Files["a"] == nil {
 		t.Errorf("%+v, %v", got, err)
 	}
+	many := make(map[string]*string)
+	for n := range factory.DefaultMaxFiles + 1 {
+		many[fmt.Sprintf("notes/%d.md", n)] = &text
+	}
 	long := strings.Repeat("x", schema.MaxFile+1)
 	for name, req := range map[string]api.ChangeRequest{
 		"no files":       {},
-		"outside":        {Files: map[string]*string{"../a": &text}},
+		"too many files": {Files: many},
 		"too long":       {Files: map[string]*string{"a": &long}},
 		"a long message": {Files: map[string]*string{"a": &text}, Message: long[:maxMessage+1]},
 	} {
 		if _, err := changeOf(req, "factory"); !errors.Is(err, ErrRequest) {
 			t.Errorf("%s: %v", name, err)
+		}
+	}
+	for _, path := range []string{"../x", "/etc/passwd", "a/../../x", "", ".", "webhooks/"} {
+		if _, err := changeOf(api.ChangeRequest{Files: map[string]*string{path: &text}}, "factory"); !errors.Is(err, ErrRequest) {
+			t.Errorf("%q: %v", path, err)
 		}
 	}
 }
