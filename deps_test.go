@@ -205,7 +205,7 @@ var walls = []struct{ room, never, why string }{
 	{"server/mcp/...", "server/store/...", "tools for models go through the API, as everybody does"},
 	{"server", "server/worker", "who answers requests executes nothing: it asks the desk of runs, which knows of a worker what an interface says"},
 	{"server/run", "server/worker", "what a run is does not depend on who executes it"},
-	{"server/authoring", "server", "what changes a definition decides alike for every caller: it knows no request and no answer, so gin stays outside"},
+	{"server/authoring", "server", "what changes a definition decides alike for every caller: it knows no HTTP, so gin stays outside"},
 	{"server/dashboard/...", "server/run/...", "pages show what the API answers"},
 }
 

@@ -11,7 +11,8 @@
 //   - A webhook's new secret is stored before the commit that names it, and taken back if that commit
 //     or the apply fails.
 //
-// The package knows no requests and no answers. The view of a caller says what the caller may use.
+// The package knows no HTTP: it takes values of package api and gives back [Made] or an error. Package
+// server makes answers of both. The view of a caller says what the caller may use.
 package authoring
 
 import (
