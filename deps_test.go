@@ -69,7 +69,8 @@ var allowed = map[string][]string{
 	"server/oidc":                                {"server/access"},
 	"server/oidc/oidctest":                       {}, // for tests
 	"server/api":                                 {"factory/signature", "schema", "factory", "applier"},
-	"server":                                     {"server/terms", "server/access", "server/api", "server/hosted", "server/mcp", "server/oidc", "schema", "factory", "factory/edit", "factory/filter", "factory/match", "factory/native", "factory/signature", "applier", "server/disk", "server/secret", "server/store", "server/store/copy", "server/run", "server/run/task", "server/run/event", "server/delivery", "server/dashboard"},
+	"server/authoring":                           {"schema", "factory", "factory/edit", "applier", "server/access", "server/api", "server/hosted", "server/secret"},
+	"server":                                     {"server/terms", "server/access", "server/api", "server/authoring", "server/hosted", "server/mcp", "server/oidc", "schema", "factory", "factory/edit", "factory/filter", "factory/match", "factory/native", "factory/signature", "applier", "server/disk", "server/secret", "server/store", "server/store/copy", "server/run", "server/run/task", "server/run/event", "server/delivery", "server/dashboard"},
 	"server/notify":                              {"applier", "server/api", "factory/signature", "server/secret", "server/store"},
 	"examples":                                   {},
 	"cmd/triphammer":                             {"*"},
@@ -208,6 +209,7 @@ var walls = []struct{ room, never, why string }{
 	{"server/mcp/...", "server/store/...", "tools for models go through the API, as everybody does"},
 	{"server", "server/worker", "who answers requests executes nothing: it asks the desk of runs, which knows of a worker what an interface says"},
 	{"server/run", "server/worker", "what a run is does not depend on who executes it"},
+	{"server/authoring", "server", "what changes a definition decides alike for every caller: it knows no HTTP, so gin stays outside"},
 	{"server/dashboard/...", "server/run/...", "pages show what the API answers"},
 }
 

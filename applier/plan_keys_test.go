@@ -389,7 +389,7 @@ func plannedTree(t *testing.T, what string, k plannedKind, file string, body ...
 		}
 		files = append(files, one.path, content)
 	}
-	b, err := Build(t.Context(), BuildInput{Factory: "f", Tree: tree(files...), UIDs: new(Memory).UIDs})
+	b, err := Build(t.Context(), BuildInput{Factory: "f", Tree: tree(files...)})
 	if err != nil || b.Revision == nil {
 		t.Errorf("%s: %s is not valid, so that nothing is tried: %v %+v", what, file, err, b.Diagnostics)
 		return nil

@@ -165,7 +165,7 @@ type BuildInput struct {
 	// Secrets returns the values of the named secrets, without those that do not exist. If
 	// it is nil, the revision can match and explain deliveries, but not verify them.
 	Secrets func(ctx context.Context, names []string) (map[string]SecretValue, error)
-	// UIDs returns a UID for each named webhook.
+	// UIDs returns a UID for each named webhook. If it is nil, UIDs are invented.
 	UIDs func(ctx context.Context, factory string, names []string) (map[string]string, error)
 	// Spec makes the run spec of an automation. If it is nil, there are no specs.
 	Spec func(f *factory.Factory, a *factory.Automation) ([]byte, error)
@@ -221,6 +221,15 @@ type builder struct {
 	revision *Revision // becomes Built.Revision if there are no errors
 }
 
+// inventedUIDs gives the webhook NAME the UID whk_NAME.
+func inventedUIDs(names []string) map[string]string {
+	uids := make(map[string]string, len(names))
+	for _, name := range names {
+		uids[name] = "whk_" + name
+	}
+	return uids
+}
+
 func (b *builder) build(ctx context.Context) error {
 	f := b.revision.Definition
 	var hooks, secrets []string
@@ -231,9 +240,12 @@ func (b *builder) build(ctx context.Context) error {
 			secrets = append(secrets, w.APISecretName)
 		}
 	}
-	uids, err := b.UIDs(ctx, b.Factory, hooks)
-	if err != nil {
-		return fmt.Errorf("finding the UIDs of the webhooks: %w", err)
+	var err error
+	uids := inventedUIDs(hooks)
+	if b.UIDs != nil {
+		if uids, err = b.UIDs(ctx, b.Factory, hooks); err != nil {
+			return fmt.Errorf("finding the UIDs of the webhooks: %w", err)
+		}
 	}
 	var values map[string]SecretValue
 	if b.Secrets != nil {

@@ -4,23 +4,28 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
-	"io/fs"
+	"net/http"
+	"slices"
 	"strings"
+	"time"
+	"unicode/utf8"
 
 	"github.com/gin-gonic/gin"
 
+	"triphammer/applier"
+	"triphammer/factory"
 	"triphammer/factory/edit"
 	"triphammer/schema"
 	"triphammer/server/access"
 	"triphammer/server/api"
+	"triphammer/server/authoring"
 )
 
 // authored are the kinds of definitions that requests make and change, beside webhooks.
 var authored = []string{"automation", "environment", "agent"}
 
 // authoring adds the routes that make, change and delete definitions (SPEC 18.3). Each change
-// is a commit to a hosted factory, by s.change. Of a factory elsewhere, the answer says what to
+// is a commit to a hosted factory, by s.authors. Of a factory elsewhere, the answer says what to
 // edit.
 func (s *Server) authoring(read, manage *gin.RouterGroup) {
 	const of = "/factories/:name/"
@@ -38,48 +43,80 @@ func (s *Server) authoring(read, manage *gin.RouterGroup) {
 	manage.POST(of+"webhooks/:webhook/rotate", serve(on(aFactory, s.rotateWebhook)))
 }
 
+// author is the caller as one who changes definitions. The answer has no deadline, because reading a
+// repository has its own limits.
+func (c *call) author() authoring.Caller {
+	_ = http.NewResponseController(c.Writer).SetWriteDeadline(time.Time{})
+	return authoring.Caller{View: c.View, Log: c.audit}
+}
+
+// showMade is a change, with the record of its apply.
+func (c *call) showMade(ctx context.Context, made authoring.Made) api.Change {
+	if made.ApplyID != "" {
+		// The change has happened, whatever becomes of its record.
+		if stored, err := c.Apply(context.WithoutCancel(ctx), made.ApplyID, ""); err == nil {
+			shown := showApply(stored.Apply)
+			made.Apply = &shown
+		}
+	}
+	return made.Change
+}
+
+// postChange makes a commit to a hosted factory, as one step: it is checked, put on the
+// branch and applied.
+func (s *Server) postChange(ctx context.Context, c *call, f access.Factory) (any, error) {
+	data, err := readBody(c.Context, maxPlanBody)
+	if err != nil {
+		return nil, err
+	}
+	if !utf8.Valid(data) {
+		return nil, refuse("files", "", "the body is not UTF-8: commit such a file with git")
+	}
+	var req api.ChangeRequest
+	if err := decode(data, &req); err != nil {
+		return nil, err
+	}
+	done, err := s.authors.Change(ctx, c.author(), f, req)
+	made := c.showMade(ctx, done)
+	if err != nil || made.Unchanged {
+		return made, err
+	}
+	c.JSON(http.StatusCreated, made)
+	return written{}, nil
+}
+
 type definitionRoute = func(context.Context, *call, access.Factory) (api.DefinitionChange, error)
 
 func (s *Server) createDefinition(kind string) definitionRoute {
-	return s.writeDefinition(kind, func(tree fs.FS, req api.DefinitionPatch, c edit.Change) (string, edit.Files, error) {
-		files, err := edit.Create(tree, kind, req.Name, c)
-		return "Create " + kind + " " + req.Name, files, err
-	})
+	return s.writeDefinition(kind, s.authors.Create)
 }
 
 func (s *Server) patchDefinition(kind string) definitionRoute {
-	return s.writeDefinition(kind, func(tree fs.FS, req api.DefinitionPatch, c edit.Change) (string, edit.Files, error) {
-		files, err := edit.Update(tree, kind, req.Name, c)
-		return edit.Verb(c) + " " + kind + " " + req.Name, files, err
-	})
+	return s.writeDefinition(kind, s.authors.Update)
 }
 
-// writeDefinition is the route of a change whose files make makes.
+// writeDefinition is the route of a change of a definition.
 func (s *Server) writeDefinition(
-	kind string, make func(fs.FS, api.DefinitionPatch, edit.Change) (message string, files edit.Files, err error),
+	kind string, write func(context.Context, authoring.Caller, access.Factory, authoring.Draft) (authoring.Made, error),
 ) definitionRoute {
 	return func(ctx context.Context, c *call, f access.Factory) (shown api.DefinitionChange, err error) {
 		req, err := body[api.DefinitionPatch](c)
 		if err != nil {
 			return shown, err
 		}
-		req.Name = cmp.Or(c.Param(kind), req.Name)
-		change := edit.Change{Text: req.Prompt}
+		d := authoring.Draft{Kind: kind, Name: cmp.Or(c.Param(kind), req.Name), Commit: req.Commit, Change: edit.Change{Text: req.Prompt}}
 		if len(req.Definition) > 0 {
-			if change.Keys, err = schema.NodeOf(req.Definition); err != nil || change.Keys.Kind != schema.Mapping {
+			if d.Keys, err = schema.NodeOf(req.Definition); err != nil || d.Keys.Kind != schema.Mapping {
 				return shown, invalid("definition", "is not an object of the keys of the file: %v", cmp.Or(err, errors.New("it is another value")))
 			}
 		}
 		if kind == "environment" && req.Prompt != nil {
 			return shown, invalid("prompt", "means nothing here: an environment has none")
 		}
-		d := draft{kind: kind, name: req.Name, change: change, Commit: req.Commit}
-		shown.Change, err = s.author(ctx, c, f, &d, func(tree fs.FS) (files edit.Files, err error) {
-			d.message, files, err = make(tree, req, change)
-			return files, err
-		})
+		made, err := write(ctx, c.author(), f, d)
 		if err == nil {
-			shown.Definition, err = s.definition(ctx, f, kind, req.Name)
+			shown.Change = c.showMade(ctx, made)
+			shown.Definition, err = s.definition(ctx, f, kind, d.Name)
 		}
 		return shown, err
 	}
@@ -87,8 +124,8 @@ func (s *Server) writeDefinition(
 
 func (s *Server) deleteDefinition(kind string) definitionRoute {
 	return func(ctx context.Context, c *call, f access.Factory) (shown api.DefinitionChange, err error) {
-		d := draft{kind: kind, name: c.Param(kind), Commit: commitOf(c), message: "Delete " + kind + " " + c.Param(kind)}
-		shown.Change, err = s.author(ctx, c, f, &d, func(tree fs.FS) (edit.Files, error) { return edit.Delete(tree, kind, d.name) })
+		made, err := s.authors.Delete(ctx, c.author(), f, authoring.Draft{Kind: kind, Name: c.Param(kind), Commit: commitOf(c)})
+		shown.Change = c.showMade(ctx, made)
 		return shown, err
 	}
 }
@@ -106,123 +143,138 @@ func (s *Server) getDefinition(kind string) func(context.Context, *call, access.
 }
 
 func (s *Server) definition(ctx context.Context, f access.Factory, kind, name string) (*api.Definition, error) {
-	commit, tree, err := s.newestFiles(ctx, f)
+	commit, d, err := s.authors.Read(ctx, f, kind, name)
 	if err != nil {
 		return nil, err
-	}
-	d, err := edit.Read(tree, kind, name)
-	if err != nil {
-		return nil, refusalOfEdit(err)
 	}
 	return &api.Definition{
 		Kind: kind, Name: name, Factory: f.Name, Path: d.Path, Commit: commit, Keys: d.Keys.AppendJSON(nil), Prompt: d.Text,
 	}, nil
 }
 
-// draft is a change that a request wants to make.
-type draft struct {
-	api.Commit
-	kind, name string
-	change     edit.Change
-	message    string // if the request has none
-}
-
-// turn waits until no other request changes definitions, and reads the newest files: so the
-// second of two requests sees what the first has done. done lets the next one begin.
-func (s *Server) turn(ctx context.Context, f access.Factory) (commit string, tree fs.FS, done func(), err error) {
-	if err := s.authors.Acquire(ctx, 1); err != nil {
-		return "", nil, nil, err
-	}
-	if commit, tree, err = s.newestFiles(ctx, f); err != nil {
-		s.authors.Release(1)
-		return "", nil, nil, err
-	}
-	return commit, tree, func() { s.authors.Release(1) }, nil
-}
-
-// author makes a change in its turn: make makes the files from the newest ones.
-func (s *Server) author(
-	ctx context.Context, c *call, f access.Factory, d *draft, make func(tree fs.FS) (edit.Files, error),
-) (api.Change, error) {
-	commit, tree, done, err := s.turn(ctx, f)
+func (s *Server) createWebhook(ctx context.Context, c *call, f access.Factory) (shown api.WebhookChange, err error) {
+	secretly(c)
+	req, err := body[api.NewWebhook](c)
 	if err != nil {
-		return api.Change{}, err
+		return shown, err
 	}
-	defer done()
-	files, err := make(tree)
-	if err != nil {
-		return api.Change{}, refusalOfEdit(err)
-	}
-	return s.commit(ctx, c, f, d, commit, tree, files)
+	made, err := s.authors.CreateWebhook(ctx, c.author(), f, req)
+	return s.showWebhookChange(ctx, c, f, made, err)
 }
 
-// commit makes a commit of files that were made from the tree of a commit.
-func (s *Server) commit(
-	ctx context.Context, c *call, f access.Factory, d *draft, commit string, tree fs.FS, files edit.Files,
-) (api.Change, error) {
-	if err := s.editable(f, d, tree, files); err != nil {
-		return api.Change{}, err
+func (s *Server) patchWebhook(ctx context.Context, c *call, f access.Factory) (shown api.WebhookChange, err error) {
+	req, err := body[api.WebhookPatch](c)
+	if err != nil {
+		return shown, err
 	}
-	if len(files) == 0 {
-		state := f.State()
-		live := state.Applied != nil && state.Applied.Commit.Hash == commit
-		return api.Change{Commit: commit, Unchanged: true, Live: live, Waits: waits(state), Since: []api.FileEdit{}}, nil
+	made, err := s.authors.UpdateWebhook(ctx, c.author(), f, c.Param("webhook"), req)
+	return s.showWebhookChange(ctx, c, f, made, err)
+}
+
+func (s *Server) rotateWebhook(ctx context.Context, c *call, f access.Factory) (shown api.WebhookChange, err error) {
+	secretly(c)
+	req, err := optionalBody[api.WebhookRotation](c)
+	if err != nil {
+		return shown, err
 	}
-	texts := make(map[string]*string, len(files))
-	for name, data := range files {
-		if texts[name] = nil; data != nil {
-			text := string(data)
-			texts[name] = &text
+	made, err := s.authors.RotateWebhook(ctx, c.author(), f, c.Param("webhook"), req.Value)
+	return s.showWebhookChange(ctx, c, f, made, err)
+}
+
+// deleteWebhook shows the webhook as it was.
+func (s *Server) deleteWebhook(ctx context.Context, c *call, f access.Factory) (shown api.WebhookChange, err error) {
+	name := c.Param("webhook")
+	if w := c.LiveWebhook(f.Name, name); w != nil {
+		s.showWebhookOf(c, f, w.Def, &shown)
+	} else {
+		shown.Name, shown.Factory, shown.Listeners = name, f.Name, []string{}
+	}
+	made, err := s.authors.Delete(ctx, c.author(), f, authoring.Draft{Kind: "webhook", Name: name, Commit: commitOf(c)})
+	shown.Change = c.showMade(ctx, made)
+	return shown, err
+}
+
+// showWebhookChange is the answer to a change of a webhook.
+func (s *Server) showWebhookChange(
+	ctx context.Context, c *call, f access.Factory, made authoring.MadeWebhook, err error,
+) (shown api.WebhookChange, _ error) {
+	if err != nil {
+		return shown, err
+	}
+	shown.Change = c.showMade(ctx, made.Made)
+	s.showWebhookOf(c, f, made.Def, &shown)
+	shown.Warning = made.Warning
+	if made.Generated {
+		shown.Secret = made.Secret
+	}
+	if made.Secret != "" && made.Def.AuthMode == factory.URLToken {
+		shown.URLWithToken = strings.ReplaceAll(shown.URL, "{token}", made.Secret)
+	}
+	return shown, nil
+}
+
+// showWebhookOf completes the answer with the webhook. Without a live one, it is what the
+// definition says.
+func (s *Server) showWebhookOf(c *call, f access.Factory, def *factory.Webhook, shown *api.WebhookChange) {
+	w := c.LiveWebhook(f.Name, def.Name)
+	if w == nil {
+		w = &applier.Webhook{Factory: f.Name, Def: def}
+	}
+	shown.Webhook = s.showWebhook(w)
+	if w.UID == "" {
+		shown.URL = ""
+	}
+	shown.Listeners = []string{}
+	for _, r := range c.Revisions(f.Name) {
+		for _, a := range r.Automations {
+			if a.Def.Selects(def, w.UID) {
+				shown.Listeners = append(shown.Listeners, a.Def.Name)
+			}
 		}
 	}
-	const root = "factory.yaml"
-	if texts[root] == nil && commit == "" { // nobody has pushed to it yet
-		text := firstFile(f.Name)
-		texts[root] = &text
-	}
-	req := api.ChangeRequest{Base: cmp.Or(d.Base, commit), Message: cmp.Or(strings.TrimSpace(d.Message), d.message), Files: texts}
-	return s.change(ctx, c, f, req)
+	shown.SharedWith = slices.DeleteFunc(c.usesOf(shown.SecretName), func(u api.SecretUse) bool {
+		return u.Kind == "webhook" && u.Factory == f.Name && u.Name == def.Name
+	})
 }
 
-// editable refuses a change of a factory that is not hosted here. It names the file and the
-// line to edit instead.
-func (s *Server) editable(f access.Factory, d *draft, tree fs.FS, files edit.Files) error {
-	paths := files.Paths()
-	at := ""
-	if there, err := edit.Read(tree, d.kind, d.name); err == nil {
-		paths, at = []string{there.Path}, fmt.Sprintf(":%d", there.Line(d.change))
+// refusalOfAuthor is the answer for an error of an Author.
+func refusalOfAuthor(bad *authoring.Error) *api.Refusal {
+	refused := &api.Refusal{Code: api.Conflict, Detail: bad.Message, Verdict: (*api.Verdict)(bad.Verdict), Moved: bad.Moved}
+	switch bad.Kind {
+	case authoring.ErrRequest:
+		refused.Code = api.InvalidRequest
+	case authoring.ErrDefinition:
+		refused.Code = api.InvalidDefinition
+	case authoring.ErrNoServer:
+		refused.Code = api.Unavailable
 	}
-	named := make([]string, len(paths))
-	for i, path := range paths {
-		named[i] = path + at
+	if bad.Field != "" {
+		refused.Fields = []api.FieldProblem{{Field: bad.Field, Message: bad.Value}}
 	}
-	_, err := s.homeOf(f, named...)
-	if refused, ok := errors.AsType[*api.Refusal](err); ok && len(paths) > 0 {
-		refused.Fields = []api.FieldProblem{{Field: "path", Message: paths[0] + at}}
-	}
-	return err
+	return refused
 }
 
 // refusalOfEdit is the answer for an error of package edit.
-func refusalOfEdit(err error) error {
-	bad, ok := errors.AsType[*edit.Error](err)
-	if !ok {
-		return err
-	}
+func refusalOfEdit(bad *edit.Error) *api.Refusal {
+	refused := &api.Refusal{Code: api.NotSupported, Detail: bad.Message}
+	about := func(field, message string) { refused.Fields = []api.FieldProblem{{Field: field, Message: message}} }
 	switch bad.Kind {
 	case edit.ErrNotFound:
-		return api.Refuse(api.NotFound, bad.Message)
+		refused.Code = api.NotFound
 	case edit.ErrExists:
-		return api.Refuse(api.Conflict, bad.Message, api.FieldProblem{Field: "name", Message: bad.Path})
+		refused.Code = api.Conflict
+		about("name", bad.Path)
 	case edit.ErrUsed:
 		verdict := api.Verdict(schema.NewAnswer(&schema.Report{SchemaVersion: schema.Version, Diagnostics: bad.Found}, true))
-		return &api.Refusal{Code: api.InvalidDefinition, Detail: bad.Message, Verdict: &verdict}
+		refused.Code, refused.Verdict = api.InvalidDefinition, &verdict
 	case edit.ErrInvalid:
-		return api.Refuse(api.InvalidRequest, bad.Message, api.FieldProblem{Field: "definition", Message: bad.Message})
+		refused.Code = api.InvalidRequest
+		about("definition", bad.Message)
 	case edit.ErrName:
-		return api.Refuse(api.InvalidRequest, bad.Message, api.FieldProblem{Field: "name", Message: "cannot be that"})
+		refused.Code = api.InvalidRequest
+		about("name", "cannot be that")
 	}
-	return api.Refuse(api.NotSupported, bad.Message)
+	return refused
 }
 
 // secretly keeps an answer with a secret out of caches.

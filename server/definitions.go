@@ -210,7 +210,7 @@ func (s *Server) proposed(ctx context.Context, c *call, f access.Factory, body [
 	if err != nil {
 		return nil, err
 	}
-	_, newest, err := s.newestFiles(ctx, f)
+	_, newest, err := s.authors.Newest(ctx, f)
 	return overlay{newest, top.FS(), gone}, err
 }
 

@@ -22,6 +22,7 @@ import (
 	"triphammer/applier/gitrepo"
 	"triphammer/factory/signature"
 	"triphammer/server/access"
+	"triphammer/server/ledger"
 	"triphammer/server/secret"
 	"triphammer/server/store"
 )
@@ -78,7 +79,7 @@ func TestPushNotification(t *testing.T) {
 	source := looks(make(chan struct{}))
 	live := &applier.Live{}
 	live.Swap(&applier.Revision{Factory: "default", Commit: gitrepo.Commit{Hash: "live"}})
-	a := applier.New(applier.Config{Factory: "default", Source: source, Live: live, Ledger: &applier.Memory{}, Logger: slog.New(slog.DiscardHandler)})
+	a := applier.New(applier.Config{Factory: "default", Source: source, Live: live, Ledger: ledger.New(f.store), Logger: slog.New(slog.DiscardHandler)})
 	f.parts.Appliers = []*applier.Applier{a}
 	f.cfg.Data = access.New(f.parts)
 	ctx, stop := context.WithCancel(t.Context())

@@ -15,23 +15,12 @@ import (
 	"triphammer/server/store"
 )
 
-// newestFiles opens the newest files of a factory, and names their commit: the head of the
-// branch if it is hosted here, else what serves. Without a commit, there are no files.
-func (s *Server) newestFiles(ctx context.Context, f access.Factory) (commit string, tree fs.FS, err error) {
-	open := f.Serving
-	if s.cfg.Place(f.Name).Home != nil {
-		open = f.Newest
-	}
-	head, tree, err := open(ctx)
-	return head.Hash, tree, err
-}
-
 // requestedFiles opens the newest files of a factory, or with ?commit= those of the newest
 // commit that was seen on the branch, whether or not it serves.
 func (s *Server) requestedFiles(ctx context.Context, c *call, f access.Factory) (commit string, tree fs.FS, err error) {
 	asked := c.Query("commit")
 	if asked == "" {
-		return s.newestFiles(ctx, f)
+		return s.authors.Newest(ctx, f)
 	}
 	if head := f.State().Head; asked != head {
 		return "", nil, api.Refuse(api.NotFound, "commit is the newest of the branch, "+head+"; earlier ones are read by their applies")
@@ -99,7 +88,7 @@ func factoryFile(name string, info fs.FileInfo) api.FactoryFile {
 
 // factoryLog lists the newest commits of a hosted factory's branch.
 func (s *Server) factoryLog(ctx context.Context, c *call, f access.Factory) (shown api.List[api.FactoryCommit], err error) {
-	home, err := s.homeOf(f)
+	home, err := s.authors.Home(f)
 	if err != nil {
 		return shown, err
 	}
@@ -111,11 +100,6 @@ func (s *Server) factoryLog(ctx context.Context, c *call, f access.Factory) (sho
 	return listOf(log, func(e hosted.Edit) api.FactoryCommit {
 		return api.FactoryCommit{Commit: e.Commit, Author: e.Author, Subject: e.Subject, Time: e.Time}
 	}), err
-}
-
-// firstFile is the factory.yaml with which a factory begins.
-func firstFile(name string) string {
-	return "schemaVersion: " + schema.Version + "\nname: " + name + "\n"
 }
 
 // createFactory makes a factory that lives here. It begins with a factory.yaml, so that the
@@ -137,9 +121,7 @@ func (s *Server) createFactory(ctx context.Context, c *call, _ *store.Store) (sh
 		return shown, err
 	}
 	if !req.Empty {
-		text := firstFile(req.Name)
-		_, err = s.change(ctx, c, f, api.ChangeRequest{Message: "Start the factory " + req.Name, Files: map[string]*string{"factory.yaml": &text}})
-		if err != nil {
+		if _, err := s.authors.Begin(ctx, c.author(), f); err != nil {
 			return shown, err
 		}
 	}

@@ -8,7 +8,9 @@ import (
 
 	"github.com/gin-gonic/gin"
 
+	"triphammer/factory/edit"
 	"triphammer/server/api"
+	"triphammer/server/authoring"
 	"triphammer/server/delivery"
 	"triphammer/server/run"
 	"triphammer/server/store"
@@ -75,6 +77,12 @@ func (s *Server) failWith(c *gin.Context, err error) {
 func refusalOf(err error) (*api.Refusal, bool) {
 	if refused, ok := errors.AsType[*api.Refusal](err); ok {
 		return refused, true
+	}
+	if bad, ok := errors.AsType[*authoring.Error](err); ok {
+		return refusalOfAuthor(bad), true
+	}
+	if bad, ok := errors.AsType[*edit.Error](err); ok {
+		return refusalOfEdit(bad), true
 	}
 	unmet, ok := errors.AsType[*run.RefusedError](err)
 	if !ok {

@@ -6,15 +6,11 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
-	"strings"
 
 	"triphammer/server/api"
 	"triphammer/server/secret"
 	"triphammer/server/store"
 )
-
-// shortSecret is the length, in bytes, below which a secret can be guessed (SPEC 10.1).
-const shortSecret = 16
 
 func (s *Server) listSecrets(ctx context.Context, c *call, all *store.Store) (api.List[api.Secret], error) {
 	infos, err := all.Secrets.List(ctx)
@@ -62,7 +58,7 @@ func (s *Server) setSecret(ctx context.Context, c *call, all *store.Store) (show
 	case err != nil:
 		return shown, err
 	case !secret.ValidName(name):
-		return shown, refuse("name", name, secretNames)
+		return shown, refuse("name", name, secret.NameRule)
 	case req.Value == "":
 		return shown, refuse("value", "is empty", "the value is empty")
 	case len(req.Value) > secret.MaxValue:
@@ -74,29 +70,13 @@ func (s *Server) setSecret(ctx context.Context, c *call, all *store.Store) (show
 	}
 	c.audit("secret.set", name, "", fmt.Sprintf("generation %d", generation))
 	shown = s.secretSet(c, name, generation)
-	shown.Warning = secretWarning(req.Value)
+	shown.Warning = secret.Warning(req.Value)
 	return shown, nil
-}
-
-// secretNames says how secrets can be named.
-const secretNames = "a secret's name has capital letters, digits and _, and begins with a letter, such as DEPLOY_TOKEN"
-
-// secretWarning says what is odd about the value of a secret; empty: nothing.
-func secretWarning(value string) string {
-	switch {
-	case strings.TrimSpace(value) != value:
-		return "the value begins or ends with white space, which is taken as part of it"
-	case len(value) < shortSecret:
-		return fmt.Sprintf("the value is shorter than %d bytes: it may be guessed", shortSecret)
-	}
-	return ""
 }
 
 // secretSet tells the factories that a secret has a new generation, and makes the answer.
 func (s *Server) secretSet(c *call, name string, generation int64) api.Secret {
-	for _, f := range c.Factories() {
-		f.SecretSet(name)
-	}
+	c.SecretSet(name)
 	return c.showSecret(store.SecretInfo{Name: name, Generation: generation, SetAt: s.cfg.Now()})
 }
 

@@ -29,7 +29,7 @@ func (s *Server) sendTest(ctx context.Context, c *call, f access.Factory) (shown
 	if err != nil {
 		return shown, err
 	}
-	w := c.live(f, c.Param("webhook"))
+	w := c.LiveWebhook(f.Name, c.Param("webhook"))
 	if w == nil {
 		return shown, f.NoneNamed("webhook", c.Param("webhook"))
 	}

@@ -1,7 +1,8 @@
 // Package server is the HTTP surface: the ingress, the run API, the management API and the
 // pages, with their keys, problems and limits. It is the only user of gin.
 //
-// It does not decide about deliveries (package delivery) or runs (package run).
+// It does not decide about deliveries (package delivery), runs (package run) or definitions
+// (package authoring).
 package server
 
 import (
@@ -25,6 +26,7 @@ import (
 
 	"triphammer/server/access"
 	"triphammer/server/api"
+	"triphammer/server/authoring"
 	"triphammer/server/disk"
 	"triphammer/server/hosted"
 	"triphammer/server/oidc"
@@ -93,8 +95,7 @@ type Server struct {
 	// limits how many it checks at the same time.
 	trees   *bodies
 	checked *semaphore.Weighted
-	// authors lets one request at a time make and change definitions.
-	authors *semaphore.Weighted
+	authors *authoring.Author
 	// bodyTime is how long the body of a request may take. patience is how long a request
 	// waits for memory of a budget.
 	bodyTime, patience time.Duration
@@ -145,7 +146,12 @@ func New(cfg Config) (*Server, error) {
 	s.strangers = newBodies(maxStrangers, shareStrangers, s.bodyDropped("strangers"))
 	s.pushes = newBodies(maxPushes, sharePushes, s.bodyDropped("pushes"))
 	s.trees, s.checked = newBodies(maxTrees, shareTrees, s.bodyDropped("trees")), semaphore.NewWeighted(maxChecked)
-	s.authors = semaphore.NewWeighted(1)
+	s.authors = authoring.New(authoring.Config{
+		Home:   func(factory string) *hosted.Repository { return cfg.Place(factory).Home },
+		URL:    func(factory string) string { return HostedURL(cfg.BaseURL, factory) },
+		Now:    cfg.Now,
+		Logger: cfg.Logger,
+	})
 	e := s.engine
 	// The Location of a redirect would contain the token of a url_token URL.
 	e.RedirectTrailingSlash, e.RedirectFixedPath, e.HandleMethodNotAllowed = false, false, false

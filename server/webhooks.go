@@ -9,6 +9,7 @@ import (
 	"triphammer/applier"
 	"triphammer/factory"
 	"triphammer/server/api"
+	"triphammer/server/authoring"
 	"triphammer/server/store"
 )
 
@@ -38,7 +39,7 @@ func (s *Server) notLive(c *call) (text string) {
 		if asked := c.Query("factory"); asked != "" && asked != f.Name {
 			continue
 		}
-		if why := waits(f.State()); why != "" {
+		if why := authoring.Waits(f.State()); why != "" {
 			why, _, _ = strings.Cut(why, "\n")
 			text += fmt.Sprintf("; the newest commit of the factory %s does not serve: %s", f.Name, why)
 		}

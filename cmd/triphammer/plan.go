@@ -146,7 +146,7 @@ func planned(c *cobra.Command, o *planOptions, dir string) (answer *api.PlanAnsw
 // buildTree makes a revision of a tree without a server, so it has no secrets and invented
 // UIDs.
 func buildTree(ctx context.Context, tree *applier.Recorder) (*applier.Built, error) {
-	built, err := applier.Build(ctx, applier.BuildInput{Factory: factoryName, Tree: tree, UIDs: new(applier.Memory).UIDs})
+	built, err := applier.Build(ctx, applier.BuildInput{Factory: factoryName, Tree: tree})
 	if err != nil {
 		return nil, exitWith(exitUsage, "%w", err)
 	}

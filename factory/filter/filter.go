@@ -5,8 +5,8 @@
 // field, an array lists allowed values, an object of operators holds in, not_in and
 // exists, and objects nest. All keys must match.
 //
-// There are two ways to evaluate. [Filter.Match] and [Filter.Explain] evaluate one
-// filter and can tell which field failed. A [Set] evaluates any number of filters and
+// There are two ways to evaluate. [Filter.Explain] evaluates one filter and tells
+// which field failed. A [Set] evaluates any number of filters and
 // validates the body in a single pass over its bytes; deliveries use it. Tests and a
 // fuzz target hold both ways to the same verdicts.
 //
@@ -15,19 +15,6 @@
 package filter
 
 import "triphammer/factory/jsonscan"
-
-// Match reports whether the filter accepts the body. A nil filter accepts every
-// body; any other accepts only valid JSON whose top level is an object.
-func (f *Filter) Match(body []byte) bool {
-	if f == nil {
-		return true
-	}
-	if jsonscan.Check(body) != nil {
-		return false
-	}
-	e := evaluator{Scanner: jsonscan.Scanner{Data: body}}
-	return e.root(f)
-}
 
 // Condition is the outcome of one condition of a filter.
 type Condition struct {
@@ -46,7 +33,8 @@ type Verdict struct {
 	Conditions []Condition
 }
 
-// Explain evaluates every condition of the filter.
+// Explain evaluates every condition of the filter. A nil filter accepts every body; any
+// other accepts only valid JSON whose top level is an object.
 func (f *Filter) Explain(body []byte) Verdict {
 	if f == nil {
 		return Verdict{Matched: true}

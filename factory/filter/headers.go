@@ -145,18 +145,6 @@ func (v Verdict) And(other Verdict) Verdict {
 	return v
 }
 
-// Names are the headers that the filter looks at, as they were written, in that order.
-func (h *Headers) Names() []string {
-	if h == nil {
-		return nil
-	}
-	names := make([]string, len(h.root.fields))
-	for i, r := range h.root.fields {
-		names[i] = strings.TrimPrefix(r.path, "headers.")
-	}
-	return names
-}
-
 // String returns the filter as canonical JSON: two filters have the same text if and only
 // if they are equal. It is empty for a nil filter.
 func (h *Headers) String() string {

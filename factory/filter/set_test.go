@@ -123,7 +123,7 @@ func TestSetMatchesOracle(t *testing.T) {
 					if accepts {
 						want = append(want, i)
 					}
-					if filters[i].Match(body) != accepts || filters[i].Explain(body).Matched != accepts {
+					if filters[i].Explain(body).Matched != accepts {
 						t.Fatalf("%s: %s on %s: want %t", name, filters[i], body, accepts)
 					}
 				}
@@ -186,9 +186,6 @@ func FuzzSetMatchesOracle(f *testing.F) {
 				want = append(want, len(filters))
 			}
 			filters = append(filters, fl)
-			if got := fl.Match(body); got != accepts {
-				t.Errorf("%s on %s: Match is %t, want %t", pattern, body, got, accepts)
-			}
 			if v := fl.Explain(body); v.Matched != accepts || !accepts && v.Path == "" {
 				t.Errorf("%s on %s: Explain is %+v, want %t", pattern, body, v, accepts)
 			}

@@ -79,6 +79,18 @@ func (v *View) Revisions(factory string) []*applier.Revision {
 	})
 }
 
+// LiveWebhook is a webhook as it serves, nil if it does not.
+func (v *View) LiveWebhook(factory, name string) *applier.Webhook {
+	for _, r := range v.Revisions(factory) {
+		for _, w := range r.Webhooks {
+			if w.Def.Name == name {
+				return w
+			}
+		}
+	}
+	return nil
+}
+
 // Factory is a factory of this server.
 type Factory struct {
 	*applier.Applier
@@ -95,6 +107,13 @@ func (v *View) Factories() []Factory {
 		}
 	}
 	return all
+}
+
+// SecretSet tells the factories that a secret has a new generation.
+func (v *View) SecretSet(name string) {
+	for _, f := range v.Factories() {
+		f.SecretSet(name)
+	}
 }
 
 // FactoryNamed finds a factory by its name.

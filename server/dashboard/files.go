@@ -132,16 +132,6 @@ func (p Editor) Status() int {
 	return http.StatusOK
 }
 
-// Errors counts the findings that keep the file from being saved.
-func (p Editor) Errors() (n int) {
-	for _, f := range p.Findings {
-		if f.Severity == schema.Error {
-			n++
-		}
-	}
-	return n
-}
-
 // starts are the texts of new files, by their folder.
 var starts = map[string]string{
 	"webhooks/":     "# Whoever posts to it proves itself with this secret.\nsecretName: \n",

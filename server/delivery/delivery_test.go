@@ -2,6 +2,7 @@ package delivery
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"net/http"
@@ -34,12 +35,17 @@ type fixture struct {
 	tree  fstest.MapFS
 }
 
+// secretS are the secrets of a revision: S alone.
+func secretS(value string) func(context.Context, []string) (map[string]applier.SecretValue, error) {
+	return func(context.Context, []string) (map[string]applier.SecretValue, error) {
+		return map[string]applier.SecretValue{"S": applier.NewSecretValue(1, value)}, nil
+	}
+}
+
 // build makes a revision of the tree with a secret.
 func (f *fixture) build(t *testing.T, value string) *applier.Revision {
 	t.Helper()
-	memory := &applier.Memory{}
-	memory.SetSecret("S", value)
-	built, err := applier.Build(t.Context(), applier.BuildInput{Factory: "default", Tree: f.tree, Secrets: memory.Secrets, UIDs: memory.UIDs})
+	built, err := applier.Build(t.Context(), applier.BuildInput{Factory: "default", Tree: f.tree, Secrets: secretS(value)})
 	if err != nil || built.Revision == nil {
 		t.Fatal(err, built)
 	}

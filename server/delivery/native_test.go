@@ -25,8 +25,6 @@ func newSenderFixture(t *testing.T) *fixture {
 	automation := func(triggers ...string) *fstest.MapFile {
 		return &fstest.MapFile{Data: []byte("---\ntriggers:\n- " + strings.Join(triggers, "\n- ") + "\n---\nDo it.\n")}
 	}
-	memory := &applier.Memory{}
-	memory.SetSecret("S", webhookSecret)
 	built, err := applier.Build(t.Context(), applier.BuildInput{
 		Factory: "default",
 		Tree: fstest.MapFS{
@@ -41,7 +39,7 @@ func newSenderFixture(t *testing.T) *fixture {
 			"automations/paths.md":   automation("{provider: github, event: pull_request_opened, filter: {paths: [docs/**]}}"),
 			"automations/web.md":     automation("{provider: webhook, event: received, filter: {webhooks: [token], payload: {web: [1]}}}"),
 		},
-		Secrets: memory.Secrets, UIDs: memory.UIDs,
+		Secrets: secretS(webhookSecret),
 	})
 	if err != nil || built.Revision == nil || len(built.Diagnostics) > 0 {
 		t.Fatalf("%v, %+v", err, built)

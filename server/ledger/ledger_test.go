@@ -103,82 +103,66 @@ func (f *folder) apply(want applier.Outcome, files ...string) *applier.Apply {
 	return done
 }
 
-// TestLedger: the store and the memory keep the same promises to an applier.
+// TestLedger: what the store promises to an applier.
 func TestLedger(t *testing.T) {
-	s, m := openStore(t), &applier.Memory{}
-	for name, c := range map[string]struct {
-		ledger    applier.Ledger
-		setSecret func(name, value string)
-		deliver   func(webhookUID, payload string)
-	}{
-		"store": {
-			New(s), func(name, value string) { setSecret(t, s, name, value) },
-			func(uid, payload string) { deliver(t, s, uid, payload, store.Accepted) },
-		},
-		"memory": {m, m.SetSecret, func(uid, payload string) {
-			m.AddDelivery(uid, payload, match.Delivery{Headers: map[string]string{"X-Event-Type": "e" + payload}, Body: []byte(payload)})
-		}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			ctx, l := t.Context(), c.ledger
-			f := newFolder(t, l)
-			c.setSecret("OTHER", "x")
-			f.apply(applier.Refused, "factory.yaml", factoryYAML, "webhooks/hook.yaml", webhookYAML) // for want of S
-			c.setSecret("S", "one")
-			c.setSecret("S", "two")
-			if all, err := l.Secrets(ctx, []string{"S", "NONE"}); err != nil || len(all) != 1 || all["S"] != applier.NewSecretValue(2, "two") {
-				t.Errorf("secrets %v, %v", all, err)
-			}
-			first := f.apply(applier.Applied, "factory.yaml", factoryYAML, "webhooks/hook.yaml", webhookYAML)
-			bad := f.apply(applier.Refused, "webhooks/hook.yaml", "colour: green\n")
-			next := f.apply(applier.Applied, "factory.yaml", factoryYAML+"description: no webhook\n")
-			if first.ID == "" || first.ID == bad.ID || first.ID == next.ID || bad.ID == next.ID {
-				t.Errorf("applies %s, %s and %s", first.ID, bad.ID, next.ID)
-			}
+	s := openStore(t)
+	ctx, l := t.Context(), New(s)
+	f := newFolder(t, l)
+	setSecret(t, s, "OTHER", "x")
+	f.apply(applier.Refused, "factory.yaml", factoryYAML, "webhooks/hook.yaml", webhookYAML) // for want of S
+	setSecret(t, s, "S", "one")
+	setSecret(t, s, "S", "two")
+	if all, err := l.Secrets(ctx, []string{"S", "NONE"}); err != nil || len(all) != 1 || all["S"] != applier.NewSecretValue(2, "two") {
+		t.Errorf("secrets %v, %v", all, err)
+	}
+	first := f.apply(applier.Applied, "factory.yaml", factoryYAML, "webhooks/hook.yaml", webhookYAML)
+	bad := f.apply(applier.Refused, "webhooks/hook.yaml", "colour: green\n")
+	next := f.apply(applier.Applied, "factory.yaml", factoryYAML+"description: no webhook\n")
+	if first.ID == "" || first.ID == bad.ID || first.ID == next.ID || bad.ID == next.ID {
+		t.Errorf("applies %s, %s and %s", first.ID, bad.ID, next.ID)
+	}
 
-			uid := first.Revision.Webhooks[0].UID
-			uids, err := l.UIDs(ctx, "default", []string{"hook", "new"})
-			if err != nil || len(uids) != 2 || uids["hook"] != uid || uids["new"] == "" || uids["new"] == uid {
-				t.Errorf("UIDs %v, %v; hook had %s", uids, err, uid)
-			}
-			if _, _, err := l.Past(ctx, "default", bad.Commit.Hash); err == nil {
-				t.Error("a refused commit is a past one")
-			}
-			commit, tree, err := l.Past(ctx, "default", first.Commit.Hash)
-			if err != nil || commit.Hash != first.Commit.Hash {
-				t.Fatal(commit, err)
-			}
-			if text, err := fs.ReadFile(tree, "webhooks/hook.yaml"); err != nil || string(text) != webhookYAML {
-				t.Errorf("%q, %v", text, err)
-			}
-			f.SetPin(&applier.Pin{Commit: first.Commit.Hash})
-			pinned := f.apply(applier.Applied)
-			if w := pinned.Revision.Webhooks; pinned.Commit.Hash != first.Commit.Hash || len(w) != 1 || w[0].UID != uid || w[0].SecretGeneration != 2 {
-				t.Errorf("%+v", pinned)
-			}
-			if err := l.EndPin(ctx, "default"); err != nil {
-				t.Error(err)
-			}
+	uid := first.Revision.Webhooks[0].UID
+	uids, err := l.UIDs(ctx, "default", []string{"hook", "new"})
+	if err != nil || len(uids) != 2 || uids["hook"] != uid || uids["new"] == "" || uids["new"] == uid {
+		t.Errorf("UIDs %v, %v; hook had %s", uids, err, uid)
+	}
+	if _, _, err := l.Past(ctx, "default", bad.Commit.Hash); err == nil {
+		t.Error("a refused commit is a past one")
+	}
+	commit, tree, err := l.Past(ctx, "default", first.Commit.Hash)
+	if err != nil || commit.Hash != first.Commit.Hash {
+		t.Fatal(commit, err)
+	}
+	if text, err := fs.ReadFile(tree, "webhooks/hook.yaml"); err != nil || string(text) != webhookYAML {
+		t.Errorf("%q, %v", text, err)
+	}
+	f.SetPin(&applier.Pin{Commit: first.Commit.Hash})
+	pinned := f.apply(applier.Applied)
+	if w := pinned.Revision.Webhooks; pinned.Commit.Hash != first.Commit.Hash || len(w) != 1 || w[0].UID != uid || w[0].SecretGeneration != 2 {
+		t.Errorf("%+v", pinned)
+	}
+	if err := l.EndPin(ctx, "default"); err != nil {
+		t.Error(err)
+	}
 
-			for n := range 3 {
-				c.deliver(uid, fmt.Sprint(n))
-			}
-			var seen []string
-			visit := func(_ string, d match.Delivery) error {
-				seen = append(seen, string(d.Body)+d.Headers["X-Event-Type"])
-				return nil
-			}
-			if err := l.Deliveries(ctx, uid, 2, visit); err != nil || !slices.Equal(seen, []string{"2e2", "1e1"}) {
-				t.Errorf("visited %v, %v", seen, err)
-			}
-			stop := errors.New("enough")
-			if err := l.Deliveries(ctx, uid, 2, func(string, match.Delivery) error { return stop }); !errors.Is(err, stop) {
-				t.Error(err)
-			}
-			if err := l.Deliveries(ctx, "whk_none", 2, func(string, match.Delivery) error { return stop }); err != nil {
-				t.Error(err)
-			}
-		})
+	for n := range 3 {
+		deliver(t, s, uid, fmt.Sprint(n), store.Accepted)
+	}
+	var seen []string
+	visit := func(_ string, d match.Delivery) error {
+		seen = append(seen, string(d.Body)+d.Headers["X-Event-Type"])
+		return nil
+	}
+	if err := l.Deliveries(ctx, uid, 2, visit); err != nil || !slices.Equal(seen, []string{"2e2", "1e1"}) {
+		t.Errorf("visited %v, %v", seen, err)
+	}
+	stop := errors.New("enough")
+	if err := l.Deliveries(ctx, uid, 2, func(string, match.Delivery) error { return stop }); !errors.Is(err, stop) {
+		t.Error(err)
+	}
+	if err := l.Deliveries(ctx, "whk_none", 2, func(string, match.Delivery) error { return stop }); err != nil {
+		t.Error(err)
 	}
 }
 

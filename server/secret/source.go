@@ -20,6 +20,23 @@ var managedName = regexp.MustCompile(`^[A-Z][A-Z0-9_]*$`)
 // ValidName tells whether s can name a managed secret (SPEC 10.1).
 func ValidName(s string) bool { return managedName.MatchString(s) }
 
+// NameRule says how secrets can be named.
+const NameRule = "a secret's name has capital letters, digits and _, and begins with a letter, such as DEPLOY_TOKEN"
+
+// short is the length, in bytes, below which a secret can be guessed (SPEC 10.1).
+const short = 16
+
+// Warning says what is odd about the value of a secret; empty: nothing.
+func Warning(value string) string {
+	switch {
+	case strings.TrimSpace(value) != value:
+		return "the value begins or ends with white space, which is taken as part of it"
+	case len(value) < short:
+		return fmt.Sprintf("the value is shorter than %d bytes: it may be guessed", short)
+	}
+	return ""
+}
+
 // Source is a place outside the store that has values of managed secrets, such as a
 // folder that an orchestrator mounts. Definitions name secrets, never sources.
 type Source interface {

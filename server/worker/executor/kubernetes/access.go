@@ -1,11 +1,5 @@
 package kubernetes
 
-import (
-	"fmt"
-	"slices"
-	"strings"
-)
-
 // Access is a right in the namespace of the runs.
 type Access struct {
 	Group, Resource string // of the API; the group of the core is empty
@@ -33,18 +27,4 @@ func (a *Access) resource() string {
 		return a.Resource + "/" + a.Subresource
 	}
 	return a.Resource
-}
-
-// Rules are the rules of the role, as YAML.
-func Rules() string {
-	var b strings.Builder
-	b.WriteString("# Written by `go test ./server/worker/executor/kubernetes -run Rules -update` of access.go.\n")
-	for _, a := range Needed {
-		verbs := slices.Clone(a.Verbs)
-		for i, v := range verbs {
-			verbs[i] = fmt.Sprintf("%q", v)
-		}
-		fmt.Fprintf(&b, "# %s\n- apiGroups: [%q]\n  resources: [%q]\n  verbs: [%s]\n", a.Why, a.Group, a.resource(), strings.Join(verbs, ", "))
-	}
-	return b.String()
 }

@@ -10,8 +10,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"slices"
@@ -33,6 +35,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/uuid"
+	"k8s.io/apimachinery/pkg/util/validation"
 )
 
 // Namespace is the one of the runs.
@@ -180,11 +183,7 @@ func (s *Server) Kubeconfig(t testing.TB) string {
 func (s *Server) Calls() map[Call]int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	all := make(map[Call]int, len(s.calls))
-	for c, n := range s.calls {
-		all[c] = n
-	}
-	return all
+	return maps.Clone(s.calls)
 }
 
 // Allow lets clients do nothing but what the rules say.
@@ -259,14 +258,10 @@ func (s *Server) Delete(resource, name string) bool {
 }
 
 // Names are the names of the objects.
-func (s *Server) Names(resource string) (names []string) {
+func (s *Server) Names(resource string) []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for name := range s.objects[resource] {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	return names
+	return slices.Sorted(maps.Keys(s.objects[resource]))
 }
 
 // Job is a Job; nil: there is none of that name.
@@ -468,18 +463,11 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if lost {
-		s.dispatch(discarded{http.Header{}}, r, q, k)
+		s.dispatch(httptest.NewRecorder(), r, q, k) // where nobody reads it
 		panic(http.ErrAbortHandler)
 	}
 	s.dispatch(w, r, q, k)
 }
-
-// discarded is where an answer goes that is lost.
-type discarded struct{ header http.Header }
-
-func (d discarded) Header() http.Header       { return d.header }
-func (discarded) Write(p []byte) (int, error) { return len(p), nil }
-func (discarded) WriteHeader(int)             {}
 
 func (s *Server) dispatch(w http.ResponseWriter, r *http.Request, q request, k kind) {
 	o := s.objects[q.resource][q.name]
@@ -544,8 +532,8 @@ func (s *Server) dispatch(w http.ResponseWriter, r *http.Request, q request, k k
 
 // check refuses what a real API server would refuse of what these tests make.
 func check(o object) error {
-	if errs := nameErrors(o.GetName()); errs != "" {
-		return errors.New(errs)
+	if errs := validation.IsDNS1123Label(o.GetName()); len(errs) > 0 {
+		return fmt.Errorf("metadata.name: Invalid value: %q: %s", o.GetName(), strings.Join(errs, ", "))
 	}
 	j, ok := o.(*batchv1.Job)
 	if !ok {
@@ -569,13 +557,6 @@ func check(o object) error {
 		}
 	}
 	return nil
-}
-
-func nameErrors(name string) string {
-	if name == "" || len(name) > 63 || strings.ToLower(name) != name || strings.ContainsAny(name, "_/ ") {
-		return fmt.Sprintf("metadata.name: Invalid value: %q: a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.'", name)
-	}
-	return ""
 }
 
 // selection tells which objects a request is about.

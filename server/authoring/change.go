@@ -1,16 +1,14 @@
-package server
+package authoring
 
 import (
 	"context"
 	"errors"
 	"fmt"
 	"maps"
-	"net/http"
 	"path"
 	"slices"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"triphammer/applier"
 	"triphammer/factory"
@@ -23,43 +21,20 @@ import (
 // maxMessage is the largest message of a change, in bytes.
 const maxMessage = 10_000
 
-// postChange makes a commit to a hosted factory, as one step: it is checked, put on the
-// branch and applied.
-func (s *Server) postChange(ctx context.Context, c *call, f access.Factory) (any, error) {
-	data, err := readBody(c.Context, maxPlanBody)
-	if err != nil {
-		return nil, err
-	}
-	if !utf8.Valid(data) {
-		return nil, refuse("files", "", "the body is not UTF-8: commit such a file with git")
-	}
-	var req api.ChangeRequest
-	if err := decode(data, &req); err != nil {
-		return nil, err
-	}
-	made, err := s.change(ctx, c, f, req)
-	if err != nil || made.Unchanged {
-		return made, err
-	}
-	c.JSON(http.StatusCreated, made)
-	return written{}, nil
-}
-
-// change makes a commit to a hosted factory, in the name of the caller, who may manage it.
+// Change makes a commit to a hosted factory, in the name of the caller, who may manage it.
 // It checks the definitions as an apply would, moves the branch, applies the commit and
 // writes the audit log.
 //
-// Its errors are answers: a Conflict if the factory is not hosted here (the detail names the
-// files to edit there), or if others have changed the same files since req.Base (Moved says
-// what); InvalidDefinition if the change brings errors (Verdict has them); InvalidRequest if
-// a path cannot be. Nothing has changed then. A change that changes nothing is no error.
-// Errors that the newest commit has already do not refuse a change, so that a broken factory
-// can be repaired step by step.
+// It is refused with ErrConflict if the factory is not hosted here (the text names the files to
+// edit there), or if others have changed the same files since req.Base (Moved says what); with
+// ErrDefinition if the change brings errors (Verdict has them); with ErrRequest if a path cannot
+// be. A change that changes nothing is no error. Errors that the newest commit has already do not
+// refuse a change, so that a broken factory can be repaired step by step.
 //
-// Whoever makes new texts of files from those that are there reads them by newestFiles, and
+// Whoever makes new texts of files from those that are there reads them by Newest, and
 // gives its commit as req.Base.
-func (s *Server) change(ctx context.Context, c *call, f access.Factory, req api.ChangeRequest) (made api.Change, err error) {
-	home, err := s.homeOf(f, slices.Sorted(maps.Keys(req.Files))...)
+func (a *Author) Change(ctx context.Context, by Caller, f access.Factory, req api.ChangeRequest) (made Made, err error) {
+	home, err := a.Home(f, slices.Sorted(maps.Keys(req.Files))...)
 	if err != nil {
 		return made, err
 	}
@@ -68,8 +43,7 @@ func (s *Server) change(ctx context.Context, c *call, f access.Factory, req api.
 	if err != nil {
 		return made, err
 	}
-	change.Author, change.Time = c.Owner, s.cfg.Now()
-	_ = http.NewResponseController(c.Writer).SetWriteDeadline(time.Time{}) // reading a repository has its own limits
+	change.Author, change.Time = by.Owner, a.cfg.Now()
 	var on hosted.Committed
 	done, err := f.Move(ctx, "change", func(ctx context.Context) (err error) {
 		on, err = home.Commit(ctx, change, func(ctx context.Context, hash, parent string) error { return checkCommit(ctx, f, hash, parent) })
@@ -81,7 +55,7 @@ func (s *Server) change(ctx context.Context, c *call, f access.Factory, req api.
 		if made.Commit, err = home.Tip(ctx); err == nil {
 			state := f.State()
 			made.Live = state.Applied != nil && state.Applied.Commit.Hash == made.Commit
-			made.Waits = waits(state)
+			made.Waits = Waits(state)
 		}
 		return made, err
 	}
@@ -89,49 +63,52 @@ func (s *Server) change(ctx context.Context, c *call, f access.Factory, req api.
 		return made, refusalOfChange(folder, err)
 	}
 	subject, _, _ := strings.Cut(change.Message, "\n")
-	c.audit("factory.change", f.Name, f.Name, on.Hash+": "+subject)
+	by.Log("factory.change", f.Name, f.Name, on.Hash+": "+subject)
 	made.Commit = on.Hash
-	if done != nil && done.ID != "" {
-		// The change has happened, whatever becomes of its record.
-		if shown, err := c.showDone(context.WithoutCancel(ctx), done); err == nil {
-			made.Apply = &shown
-		}
+	if done != nil {
+		made.ApplyID = done.ID
 	}
 	// What was applied is the commit, or one that was pushed on top of it at once.
 	if made.Live = done != nil && done.Outcome == applier.Applied; !made.Live {
-		made.Waits = waits(f.State())
+		made.Waits = Waits(f.State())
 	}
 	return made, nil
 }
 
-// waits says why the newest commit does not serve; empty: it serves.
-func waits(state applier.State) string {
+// Waits says why the newest commit does not serve; empty: it serves.
+func Waits(state applier.State) string {
 	if state.Pin != nil {
 		return fmt.Sprintf("commit %.12s is pinned: %s", state.Pin.Commit, state.Pin.Reason)
 	}
 	return state.Error
 }
 
-// homeOf is the repository of a hosted factory. The error of any other factory says where
+// Home is the repository of a hosted factory. The error of any other factory says where
 // to change the files instead.
-func (s *Server) homeOf(f access.Factory, files ...string) (*hosted.Repository, error) {
-	if home := s.cfg.Place(f.Name).Home; home != nil {
+func (a *Author) Home(f access.Factory, files ...string) (*hosted.Repository, error) {
+	if home := a.cfg.Home(f.Name); home != nil {
 		return home, nil
 	}
 	const named = 5
 	state := f.State()
-	if state.Repository == HostedURL(s.cfg.BaseURL, f.Name) { // a command asks, and its process has not opened it
-		return nil, api.Refuse(api.Unavailable, "the factory "+f.Name+" is hosted here, and no server is running: start it (triphammer serve --data DIR), and send this again")
-	}
-	for i := range files {
-		files[i] = path.Join(state.Path, files[i])
+	if state.Repository == a.cfg.URL(f.Name) { // a command asks, and its process has not opened it
+		return nil, &Error{
+			Kind:    ErrNoServer,
+			Message: "the factory " + f.Name + " is hosted here, and no server is running: start it (triphammer serve --data DIR), and send this again",
+		}
 	}
 	what := "its files"
 	if len(files) > 0 && len(files) <= named {
-		what = strings.Join(files, ", ")
+		there := make([]string, len(files))
+		for i, file := range files {
+			there[i] = path.Join(state.Path, file)
+		}
+		what = strings.Join(there, ", ")
 	}
-	return nil, api.Refuse(api.Conflict,
-		fmt.Sprintf("the factory %s is not hosted here: edit %s in %s, branch %s; then commit and push", f.Name, what, state.Repository, state.Branch))
+	return nil, &Error{
+		Kind:    ErrConflict,
+		Message: fmt.Sprintf("the factory %s is not hosted here: edit %s in %s, branch %s; then commit and push", f.Name, what, state.Repository, state.Branch),
+	}
 }
 
 // changeOf makes a change of the repository from a request about the folder of the factory.
@@ -197,7 +174,7 @@ func checkCommit(ctx context.Context, f access.Factory, hash, parent string) err
 // refuseDefinition refuses definitions for their errors. The detail tells the first one.
 func refuseDefinition(p *applier.Proposal, first schema.Diagnostic) error {
 	report := &schema.Report{SchemaVersion: schema.Version, Diagnostics: p.Diagnostics, Deferred: p.Deferred}
-	verdict := api.Verdict(schema.NewAnswer(report, true))
+	verdict := schema.NewAnswer(report, true)
 	where := first.Path
 	if first.Line > 0 {
 		where += fmt.Sprintf(":%d", first.Line)
@@ -206,10 +183,10 @@ func refuseDefinition(p *applier.Proposal, first schema.Diagnostic) error {
 	if n := len(verdict.Diagnostics); n > 1 {
 		detail += fmt.Sprintf(" (and %d more)", n-1)
 	}
-	return &api.Refusal{Code: api.InvalidDefinition, Detail: detail, Verdict: &verdict}
+	return &Error{Kind: ErrDefinition, Message: detail, Verdict: &verdict}
 }
 
-// refusalOfChange is the answer for an error of hosted.Repository.Commit.
+// refusalOfChange is the Error for one of hosted.Repository.Commit.
 func refusalOfChange(folder string, err error) error {
 	if bad, ok := errors.AsType[*hosted.BadError](err); ok {
 		name := inFolder(folder, bad.Path)
@@ -228,14 +205,16 @@ func refusalOfChange(folder string, err error) error {
 		e := shown.Since[i]
 		detail += fmt.Sprintf(" (%s, %s: %s)", e.Author, e.Time.UTC().Format(time.RFC3339), e.Subject)
 	}
-	return &api.Refusal{Code: api.Conflict, Detail: detail + "; take the newest, and make the change again", Moved: shown}
+	return &Error{Kind: ErrConflict, Message: detail + "; take the newest, and make the change again", Moved: shown}
 }
 
 // editsOf shows edits with paths from the folder of the factory.
 func editsOf(folder string, edits []hosted.Edit) []api.FileEdit {
-	return each(edits, func(e hosted.Edit) api.FileEdit {
-		return api.FileEdit{Path: inFolder(folder, e.Path), Commit: e.Commit, Author: e.Author, Subject: e.Subject, Time: e.Time}
-	})
+	shown := make([]api.FileEdit, len(edits))
+	for i, e := range edits {
+		shown[i] = api.FileEdit{Path: inFolder(folder, e.Path), Commit: e.Commit, Author: e.Author, Subject: e.Subject, Time: e.Time}
+	}
+	return shown
 }
 
 // inFolder is a path of the repository as one from the folder of the factory. What is

@@ -13,8 +13,7 @@ import (
 	"triphammer/factory/match"
 )
 
-// Memory is a Ledger of one factory in memory, for tests and for commands without a
-// server. It is empty at first, and keeps no pins. The UID of a webhook NAME is whk_NAME.
+// Memory is a Ledger of one factory in memory. It is empty at first, and keeps no pins.
 type Memory struct {
 	mu         sync.Mutex
 	secrets    map[string]SecretValue
@@ -65,11 +64,7 @@ func (m *Memory) Secrets(_ context.Context, names []string) (map[string]SecretVa
 
 // UIDs implements Ledger.
 func (m *Memory) UIDs(_ context.Context, _ string, names []string) (map[string]string, error) {
-	uids := make(map[string]string, len(names))
-	for _, name := range names {
-		uids[name] = "whk_" + name
-	}
-	return uids, nil
+	return inventedUIDs(names), nil
 }
 
 // Spec implements Ledger. The spec is only the prompt.
