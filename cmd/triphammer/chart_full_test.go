@@ -593,7 +593,7 @@ func checkDeployment(t *testing.T, name string, d *appsv1.Deployment, all map[st
 			t.Errorf("%s: a probe asks at %s", name, probe.HTTPGet.Port.String())
 		}
 	}
-	command, rest, err := newRoot().Find(c.Args)
+	command, rest, err := newRoot(thisHost).Find(c.Args)
 	if err == nil {
 		err = command.ParseFlags(rest)
 	}

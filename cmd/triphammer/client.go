@@ -9,20 +9,16 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/url"
 	"os"
 	"os/user"
 	"path"
-	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 
 	"triphammer/schema"
 	"triphammer/server/api"
@@ -32,13 +28,6 @@ import (
 // of the key that binds a webhook to its UID. Therefore it is not the name in the
 // definition, which can change.
 const factoryName = "default"
-
-// wallClock is the clock of the machine. Tests start the program with another one.
-var wallClock = time.Now
-
-// lockPatience is how long to wait for the data directory. Commands hold it only for a
-// moment.
-const lockPatience = 5 * time.Second
 
 // client calls the API of a server, over the network or over the socket in the data
 // directory. While no server runs, it calls the same handlers in this process, on the
@@ -53,6 +42,25 @@ type client struct {
 	close   func()
 }
 
+// Host is what the client needs of a machine that can have a server.
+type Host struct {
+	// Commands are those of a server, made anew.
+	Commands func() []*cobra.Command
+	// Local makes a client for a data directory: of the server that runs on it, or, if the command
+	// needs none, of the same handlers in this process. It can make a missing data directory.
+	Local func(c *cobra.Command, data string, needsServer, mayMake bool) (*client, error)
+	// Reseal seals every secret in a data directory with a new key.
+	Reseal func(c *cobra.Command, data string) error
+	// NearestDev is the data directory that dev made in this folder or in one above, and Installed
+	// that of the server that a package installed, for its own user. They are empty if there is none.
+	NearestDev, Installed func() string
+	// MadeSecret is the value that dev made up for a secret; empty if there is none.
+	MadeSecret func(data, name string) (string, error)
+}
+
+// here is the host that Execute was given.
+var here Host
+
 // clientFlags are the flags of every command that needs a server.
 func clientFlags(c *cobra.Command) {
 	c.Flags().String("server", "", "address of a server, such as https://hammer.example.com (its key in TRIPHAMMER_API_KEY)")
@@ -61,18 +69,6 @@ func clientFlags(c *cobra.Command) {
 	if c.Flags().Lookup("factory") == nil { // keys create has its own, which limits the key
 		c.Flags().String("factory", "", "which factory, if the server has several")
 	}
-}
-
-// storeFlags are the flags of whatever can make a store that several servers share.
-func storeFlags(f *pflag.FlagSet, address, file *string) {
-	f.StringVar(address, "store", "",
-		"PostgreSQL database that keeps what the server knows, for several servers at once: postgres://USER@HOST/DATABASE (default: a file in the data directory)")
-	f.StringVar(file, "store-file", "", "file with the address of --store, if it has a password")
-}
-
-// givenStore tells whether a flag of a command names a shared store.
-func givenStore(c *cobra.Command) bool {
-	return c.Flags().Changed("store") || c.Flags().Changed("store-file")
 }
 
 // only is the factory of --factory, or else the only one of the server.
@@ -169,7 +165,7 @@ func reach(c *cobra.Command, t target, needsServer, mayMake bool) (cl *client, e
 	case t.none():
 		return nil, whichServer()
 	default:
-		cl, err = localClient(c, t.data, needsServer, mayMake)
+		cl, err = here.Local(c, t.data, needsServer, mayMake)
 	}
 	if err == nil {
 		cl.target = t
@@ -212,139 +208,9 @@ func secretVariable(name string) (string, error) {
 	return os.Getenv(name), nil
 }
 
-const (
-	socketName = "server.sock"
-	// adminKeyFile proves to the server that a caller on its socket owns the data directory:
-	// runs cannot read it (SPEC 14.4).
-	adminKeyFile = "admin.key"
-)
-
-// inFolder returns a path of a file in a folder. The path is short enough for a socket,
-// even if that of the folder is long.
-func inFolder(dir, name string) (path string, release func(), err error) {
-	if path := filepath.Join(dir, name); len(path) < 100 {
-		return path, func() {}, nil
-	}
-	f, err := os.Open(dir)
-	if err != nil {
-		return "", nil, err
-	}
-	return fmt.Sprintf("/proc/self/fd/%d/%s", f.Fd(), name), func() { _ = f.Close() }, nil
-}
-
-func socketClient(ctx context.Context, dir string) (*client, error) {
-	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
-		path, release, err := inFolder(dir, socketName)
-		if err != nil {
-			return nil, err
-		}
-		defer release()
-		return (&net.Dialer{}).DialContext(ctx, "unix", path)
-	}
-	transport := &http.Transport{DialContext: dial}
-	keyed := keyedTransport{transport, filepath.Join(dir, adminKeyFile)}
-	cl := &client{http: &http.Client{Transport: keyed}, base: "http://local", close: transport.CloseIdleConnections}
-	// A connection alone does not prove that a server runs. When a server is killed while
-	// it starts a child, the child can hold the socket for a moment longer.
-	ctx, cancel := context.WithTimeout(ctx, lockPatience)
-	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, cl.base+"/healthz", nil)
-	if err != nil {
-		return nil, err
-	}
-	resp, err := cl.http.Do(req)
-	if err != nil {
-		cl.close()
-		return nil, err
-	}
-	return cl, resp.Body.Close()
-}
-
-// keyedTransport shows the key of the server that has the data directory. It reads the key
-// for each request, because every start makes a new one.
-type keyedTransport struct {
-	http.RoundTripper
-	file string
-}
-
-func (t keyedTransport) RoundTrip(r *http.Request) (*http.Response, error) {
-	key, err := os.ReadFile(t.file)
-	if err != nil {
-		return nil, fmt.Errorf("reading the key of the local socket: %w", err)
-	}
-	r = r.Clone(r.Context())
-	r.Header.Set("Authorization", "Bearer "+strings.TrimSpace(string(key)))
-	return t.RoundTripper.RoundTrip(r)
-}
-
 // offlineNotice says what no command can know while no server runs. Commands print it where
 // they would print warnings about the server.
 const offlineNotice = "No server is running, so nothing is said of what depends on one: programs of agents, isolation, network, workers, MCP servers, images."
-
-// handlerTransport answers requests with a handler in this process.
-type handlerTransport struct{ handler http.Handler }
-
-func (t handlerTransport) RoundTrip(r *http.Request) (*http.Response, error) {
-	if r.Body == nil {
-		r.Body = http.NoBody
-	}
-	body, to := io.Pipe()
-	w := &pipedResponse{header: make(http.Header), body: to, begun: make(chan struct{}), done: make(chan struct{})}
-	go func() { // it ends when the body is read or closed
-		defer close(w.done)
-		defer func() {
-			aborted := recover()
-			w.WriteHeader(http.StatusOK)
-			if aborted != nil {
-				_ = to.CloseWithError(io.ErrUnexpectedEOF) // it never fails
-				return
-			}
-			_ = to.Close()
-		}()
-		t.handler.ServeHTTP(w, r)
-	}()
-	<-w.begun
-	return &http.Response{
-		Status: http.StatusText(w.status), StatusCode: w.status, Header: w.sent, Body: pipedBody{body, w.done},
-		ContentLength: -1, Request: r, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
-	}, nil
-}
-
-// pipedResponse is an http.ResponseWriter whose body can be read while the handler writes.
-type pipedResponse struct {
-	header, sent http.Header
-	status       int
-	body         *io.PipeWriter
-	once         sync.Once
-	begun, done  chan struct{}
-}
-
-func (w *pipedResponse) Header() http.Header { return w.header }
-
-func (w *pipedResponse) WriteHeader(status int) {
-	w.once.Do(func() {
-		w.status, w.sent = status, w.header.Clone()
-		close(w.begun)
-	})
-}
-
-func (w *pipedResponse) Write(p []byte) (int, error) {
-	w.WriteHeader(http.StatusOK)
-	return w.body.Write(p)
-}
-
-// pipedBody is a body whose Close waits for the handler to end, so that the handler no
-// longer uses the store.
-type pipedBody struct {
-	*io.PipeReader
-	done chan struct{}
-}
-
-func (b pipedBody) Close() error {
-	err := b.PipeReader.Close()
-	<-b.done
-	return err
-}
 
 // call makes a request to the API. in and out are values for JSON, or nil.
 func (cl *client) call(ctx context.Context, method, path string, in, out any) error {

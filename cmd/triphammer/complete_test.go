@@ -149,7 +149,7 @@ func TestCompletionNouns(t *testing.T) {
 func TestCompletionOfSilentServer(t *testing.T) {
 	w := completionWorld(t)
 	w.signal(syscall.SIGSTOP)
-	c := newRoot()
+	c := newRoot(thisHost)
 	show, _, err := c.Find([]string{"webhooks", "show"})
 	if err != nil {
 		t.Fatal(err)

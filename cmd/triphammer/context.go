@@ -204,7 +204,7 @@ func warnOfNearer(w io.Writer) {
 			return
 		}
 	}
-	if data := nearestDev(); data != "" {
+	if data := here.NearestDev(); data != "" {
 		fmt.Fprintf(w, "warning: dev has run in this folder, and its data directory %s wins over the current context here\n", data)
 	}
 }

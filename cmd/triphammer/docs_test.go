@@ -79,7 +79,7 @@ func TestDocsNames(t *testing.T) {
 			if m[1] == "demo-agent" || strings.HasPrefix(m[1], "__") {
 				continue
 			}
-			root := newRoot()
+			root := newRoot(thisHost)
 			root.InitDefaultHelpCmd()
 			root.InitDefaultCompletionCmd()
 			c, rest, err := root.Find(append([]string{m[1]}, strings.Fields(m[2])...))
@@ -110,7 +110,7 @@ func TestDocsNames(t *testing.T) {
 }
 
 func hasFlag(name string) bool {
-	all := newRoot().Commands()
+	all := newRoot(thisHost).Commands()
 	for len(all) > 0 {
 		c := all[0]
 		if c.Flags().Lookup(name) != nil || c.InheritedFlags().Lookup(name) != nil {
@@ -196,7 +196,7 @@ func TestSettings(t *testing.T) {
 			t.Fatalf("docs/operating.md has tables of %q; want one for each group, in the order of --help: %v", groups, settingGroups)
 		}
 	}
-	serve, _, err := newRoot().Find([]string{"serve"})
+	serve, _, err := newRoot(thisHost).Find([]string{"serve"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -214,7 +214,7 @@ func TestSettings(t *testing.T) {
 // TestSettingGroups: each flag of a server is a setting in a group, --help shows at most 12 of
 // them, and with --all each.
 func TestSettingGroups(t *testing.T) {
-	serve, _, err := newRoot().Find([]string{"serve"})
+	serve, _, err := newRoot(thisHost).Find([]string{"serve"})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -125,7 +125,7 @@ func TestTopics(t *testing.T) {
 		}
 	}
 	names := make(map[string]int)
-	for _, c := range newRoot().Commands() {
+	for _, c := range newRoot(thisHost).Commands() {
 		for _, name := range append(c.Aliases, c.Name()) {
 			if names[name]++; names[name] > 1 {
 				t.Errorf("two commands or topics are named %s", name)

@@ -16,7 +16,7 @@ import (
 
 // commandTree is the tree of commands with those that cobra adds when it runs.
 func commandTree() *cobra.Command {
-	root := newRoot()
+	root := newRoot(thisHost)
 	root.InitDefaultHelpCmd()
 	root.InitDefaultCompletionCmd()
 	return root
@@ -89,7 +89,7 @@ func TestHelp(t *testing.T) {
 func helpOf(t *testing.T, c *cobra.Command) string {
 	t.Helper()
 	var out, errs bytes.Buffer
-	root := newRoot()
+	root := newRoot(thisHost)
 	root.SetOut(&out)
 	root.SetErr(&errs)
 	root.SetArgs(append(strings.Fields(c.CommandPath())[1:], "--help"))

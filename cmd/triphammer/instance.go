@@ -63,6 +63,9 @@ type instanceOptions struct {
 	logger        *slog.Logger
 }
 
+// wallClock is the clock of the machine. Tests start the program with another one.
+var wallClock = time.Now
+
 // instance is the parts of one server, wired together.
 type instance struct {
 	dir        string
@@ -108,7 +111,7 @@ func openInstance(ctx context.Context, dir string, opt instanceOptions) (*instan
 	if err != nil {
 		return nil, err
 	}
-	in := &instance{dir: dir, opt: opt, live: &applier.Live{}, metrics: server.NewMetrics(version), places: make(map[string]server.Place), again: make(map[string]bool)}
+	in := &instance{dir: dir, opt: opt, live: &applier.Live{}, metrics: server.NewMetrics(programVersion), places: make(map[string]server.Place), again: make(map[string]bool)}
 	if in.lock, in.made, err = openFolder(ctx, dir, opt.make, !opt.impatient, opt.store != ""); err != nil {
 		return nil, err
 	}
@@ -326,7 +329,7 @@ func (in *instance) wire() error {
 	}
 	cfg.Data, cfg.Place, cfg.SchedulesChanged, cfg.SyncSecrets = in.data, in.place, in.schedule.Kick, syncSecrets
 	cfg.Dir = in.dir
-	cfg.Version, cfg.Now, cfg.Logger = version, wallClock, in.opt.logger
+	cfg.Version, cfg.Now, cfg.Logger = programVersion, wallClock, in.opt.logger
 	dashboard.Now = wallClock
 	in.server, err = server.New(cfg)
 	if ends := in.opt.ends; err == nil && len(ends.States) > 0 {
@@ -359,7 +362,7 @@ func (in *instance) wireRuns(kind string) error {
 		if err != nil {
 			return err
 		}
-		runs.Worker = store.Worker{ID: id, Kind: kind, Version: version}
+		runs.Worker = store.Worker{ID: id, Kind: kind, Version: programVersion}
 	}
 	in.worker = worker.New(*runs)
 	in.runs = in.worker.Desk()

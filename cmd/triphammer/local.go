@@ -4,9 +4,11 @@ package main
 
 import (
 	"errors"
+	"io"
 	"net/http"
 	"os"
 	"path/filepath"
+	"sync"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -97,4 +99,69 @@ func offlineClient(c *cobra.Command, dir string, mayMake bool) (*client, error) 
 		http: &http.Client{Transport: handlerTransport{in.server.LocalHandler(userName())}}, base: "http://local", offline: true,
 		close: func() { _ = in.close() }, // an error loses nothing: all writes are on the disk
 	}, nil
+}
+
+// handlerTransport answers requests with a handler in this process.
+type handlerTransport struct{ handler http.Handler }
+
+func (t handlerTransport) RoundTrip(r *http.Request) (*http.Response, error) {
+	if r.Body == nil {
+		r.Body = http.NoBody
+	}
+	body, to := io.Pipe()
+	w := &pipedResponse{header: make(http.Header), body: to, begun: make(chan struct{}), done: make(chan struct{})}
+	go func() { // it ends when the body is read or closed
+		defer close(w.done)
+		defer func() {
+			aborted := recover()
+			w.WriteHeader(http.StatusOK)
+			if aborted != nil {
+				_ = to.CloseWithError(io.ErrUnexpectedEOF) // it never fails
+				return
+			}
+			_ = to.Close()
+		}()
+		t.handler.ServeHTTP(w, r)
+	}()
+	<-w.begun
+	return &http.Response{
+		Status: http.StatusText(w.status), StatusCode: w.status, Header: w.sent, Body: pipedBody{body, w.done},
+		ContentLength: -1, Request: r, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
+	}, nil
+}
+
+// pipedResponse is an http.ResponseWriter whose body can be read while the handler writes.
+type pipedResponse struct {
+	header, sent http.Header
+	status       int
+	body         *io.PipeWriter
+	once         sync.Once
+	begun, done  chan struct{}
+}
+
+func (w *pipedResponse) Header() http.Header { return w.header }
+
+func (w *pipedResponse) WriteHeader(status int) {
+	w.once.Do(func() {
+		w.status, w.sent = status, w.header.Clone()
+		close(w.begun)
+	})
+}
+
+func (w *pipedResponse) Write(p []byte) (int, error) {
+	w.WriteHeader(http.StatusOK)
+	return w.body.Write(p)
+}
+
+// pipedBody is a body whose Close waits for the handler to end, so that the handler no
+// longer uses the store.
+type pipedBody struct {
+	*io.PipeReader
+	done chan struct{}
+}
+
+func (b pipedBody) Close() error {
+	err := b.PipeReader.Close()
+	<-b.done
+	return err
 }

@@ -1,3 +1,5 @@
+//go:build linux && !client
+
 package main
 
 import (
@@ -33,7 +35,7 @@ func serverLog(c *cobra.Command) *slog.Logger {
 	// The signal is caught and not ignored, because agents would inherit an ignored one.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	w := newLogWriter(c.ErrOrStderr())
-	c.Root().SetErr(w) // execute closes it
+	c.Root().SetErr(w) // Execute ends it
 	return slog.New(repeated{handler: slog.NewTextHandler(w, nil), lines: w.repeated})
 }
 
@@ -49,7 +51,7 @@ type logWriter struct {
 	done     chan struct{}
 }
 
-// newLogWriter makes a logWriter. close ends it.
+// newLogWriter makes a logWriter. End ends it.
 func newLogWriter(to io.Writer) *logWriter {
 	w := &logWriter{
 		to: to, lines: make(chan []byte, logLines), repeated: &repeatedLines{seen: make(map[string]*repeatedLine)},
@@ -106,9 +108,9 @@ func (w *logWriter) write(line []byte) {
 	}
 }
 
-// close waits until the lines are written, but at most for logGrace, so that a log without
+// End waits until the lines are written, but at most for logGrace, so that a log without
 // a reader does not keep the program from ending.
-func (w *logWriter) close() {
+func (w *logWriter) End() {
 	w.once.Do(func() { close(w.closing) })
 	select {
 	case <-w.done:

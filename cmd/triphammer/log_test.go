@@ -1,3 +1,5 @@
+//go:build linux && !client
+
 package main
 
 import (
@@ -48,7 +50,7 @@ func TestLogNobodyReads(t *testing.T) {
 			fmt.Fprintf(w, "line %d\n", i)
 		}
 		began := time.Now()
-		w.close()
+		w.End()
 		if took := time.Since(began); took != logGrace {
 			t.Errorf("with a reader that does not read it ends after %v", took)
 		}
@@ -77,7 +79,7 @@ func TestLogNobodyReads(t *testing.T) {
 		to.fail = nil
 		to.mu.Unlock()
 		fmt.Fprintln(w, "kept")
-		w.close()
+		w.End()
 		if got := to.text.String(); !strings.Contains(got, "lines=1\nkept\n") || strings.Contains(got, "lost") {
 			t.Errorf("it has %q", got)
 		}
@@ -101,7 +103,7 @@ func TestRepeatedLines(t *testing.T) {
 			logger.Info("run finished")
 			time.Sleep(time.Second)
 		}
-		w.close()
+		w.End()
 		text := to.text.String()
 		total := 0
 		for _, line := range regexp.MustCompile(`(?m)^.*could not be stored.*$`).FindAllString(text, -1) {

@@ -50,7 +50,7 @@ func manPage(c *cobra.Command, date string) string {
 	c.InitDefaultHelpFlag()
 	var b strings.Builder
 	section := func(name string) { fmt.Fprintf(&b, ".SH %s\n", name) }
-	fmt.Fprintf(&b, ".TH %q 1 %q %q %q\n", strings.ToUpper(manName(c)), date, "triphammer "+version, "Triphammer")
+	fmt.Fprintf(&b, ".TH %q 1 %q %q %q\n", strings.ToUpper(manName(c)), date, "triphammer "+programVersion, "Triphammer")
 	section("NAME")
 	fmt.Fprintf(&b, "%s \\- %s\n", manText(manName(c)), manText(c.Short))
 	section("SYNOPSIS")

@@ -51,7 +51,7 @@ func serveTools(c *cobra.Command) error {
 		caller.Factory = cl.factory
 	}
 	logger := slog.New(slog.NewTextHandler(c.ErrOrStderr(), nil))
-	peer := mcp.Peer{Caller: caller, Version: version, Logger: logger, API: func(ctx context.Context, method, path string, body []byte) (int, []byte, error) {
+	peer := mcp.Peer{Caller: caller, Version: programVersion, Logger: logger, API: func(ctx context.Context, method, path string, body []byte) (int, []byte, error) {
 		// Each call connects, because a server can start or stop between two of them, and must
 		// find the data directory free.
 		cl, err := connect(c, false)

@@ -141,6 +141,9 @@ func encode(w io.Writer, format string, value any, names []string) error {
 	return nil
 }
 
+// shownClock is the clock by which the client shows times and signs. Tests start the program with another one.
+var shownClock = time.Now
+
 // rowsOf are the elements of a list, or the only value.
 func rowsOf(value any) []any {
 	list := reflect.ValueOf(value)
@@ -193,7 +196,7 @@ func (t *table) text(w io.Writer, cell any) string {
 		}
 	case time.Time:
 		if text = when(w, cell); t.list && !t.wide && text != "" && terminalOf(w) != nil {
-			text = ago(cell, wallClock())
+			text = ago(cell, shownClock())
 		}
 	default:
 		text = fmt.Sprint(cell)

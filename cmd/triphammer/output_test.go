@@ -53,8 +53,8 @@ type listedRun struct {
 // states, times and numbers are whole. The golden files are written anew with -update.
 func TestTableWidths(t *testing.T) {
 	now := time.Date(2026, 3, 4, 12, 0, 0, 0, time.UTC)
-	t.Cleanup(func() { wallClock = time.Now })
-	wallClock = func() time.Time { return now }
+	t.Cleanup(func() { shownClock = time.Now })
+	shownClock = func() time.Time { return now }
 	runs := []listedRun{
 		{"run_0123456789abc", "Fix the login page, which shows nothing to people who come back", "SUCCEEDED", "", now.Add(-90 * time.Second), 7},
 		{"run_0123456789abd", "修复登录页面，返回的用户什么也看不到", "FAILED", "the agent ended with exit code 1: 👩‍💻 said no\nand went", now.Add(-30 * time.Hour), 1234567890},

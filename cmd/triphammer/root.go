@@ -1,13 +1,16 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"maps"
 	"os"
+	"os/signal"
 	"regexp"
 	"slices"
 	"strings"
+	"syscall"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -15,9 +18,34 @@ import (
 	"triphammer/schema"
 )
 
+// programVersion is the version of this program; main sets it.
+var programVersion = "dev"
+
+// Execute runs a command on a host, and returns its exit status (SPEC 3.4).
+func Execute(host Host, args []string) int {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	context.AfterFunc(ctx, stop) // a second signal ends the program at once
+	root := newRoot(host, args...)
+	root.SetArgs(args)
+	root.SetOut(standard(os.Stdout))
+	root.SetErr(standard(os.Stderr))
+	refuseOtherShells(root)
+	c, err := root.ExecuteContextC(ctx)
+	if err != nil {
+		err = plainMistake(c, err)
+	}
+	status := report(root.ErrOrStderr(), err)
+	if log, ok := root.ErrOrStderr().(interface{ End() }); ok { // the log of a server
+		log.End()
+	}
+	return status
+}
+
 // newRoot builds the tree of commands. If args call a command that needs no topics of help,
 // they are left out: to read the guides takes as long as all else here.
-func newRoot(args ...string) *cobra.Command {
+func newRoot(host Host, args ...string) *cobra.Command {
+	here = host
 	root := &cobra.Command{
 		Use:   "triphammer",
 		Short: "Events start coding agents, and you can always say why one did or did not",
@@ -25,7 +53,7 @@ func newRoot(args ...string) *cobra.Command {
 Each accepted delivery starts an agent run for every automation whose filter it matches.
 
 Begin with:  triphammer init demo && cd demo && triphammer dev`,
-		Version:       version,
+		Version:       programVersion,
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
@@ -42,11 +70,11 @@ Begin with:  triphammer init demo && cd demo && triphammer dev`,
 		}
 	}
 	add("definitions", initCommand(), validateCommand(), testCommand(), planCommand(), schemaCommand())
-	add("server", devCommand(), serveCommand(), workerCommand(), statusCommand(), openCommand(), statsCommand(), applyCommand(), doctorCommand(), executorCommand(), dbCommand(),
-		sendCommand(), samplesCommand(), mcpCommand(), configCommand(), apiCommand(), contextCommand(), authCommand(), clockCommand())
+	add("server", here.Commands()...)
+	add("server", statusCommand(), openCommand(), statsCommand(), applyCommand(), sendCommand(), samplesCommand(), mcpCommand(), apiCommand(), contextCommand(), authCommand(), clockCommand())
 	add("objects", factoriesCommand(), webhooksCommand(), automationsCommand(), environmentsCommand(), agentsCommand(), deliveriesCommand(), runsCommand(), workersCommand(), schedulesCommand(),
 		appliesCommand(), definitionCommand(), secretsCommand(), keysCommand(), auditCommand(), schemesCommand())
-	root.AddCommand(versionCommand(), demoAgentCommand(), manCommand(), &cobra.Command{Use: "exit-codes", Short: "What the exit statuses mean", Long: exitTopic})
+	root.AddCommand(versionCommand(), manCommand(), &cobra.Command{Use: "exit-codes", Short: "What the exit statuses mean", Long: exitTopic})
 	if !slices.ContainsFunc(root.Commands(), func(c *cobra.Command) bool { return c.Name() != "man" && len(args) > 0 && args[0] == c.Name() }) {
 		serve, _, _ := root.Find([]string{"serve"}) // it was added above
 		root.AddCommand(topicCommands(serve.Flags())...)
@@ -186,41 +214,9 @@ func exactly(names ...string) cobra.PositionalArgs {
 	}
 }
 
-// fromEnvironment fills flags that were not given, first from TRIPHAMMER_* variables and
-// then from the configuration file (SPEC 12). With names, it fills only these flags. That
-// matters for an agent that calls a command: its variable TRIPHAMMER_WEBHOOK is not meant
-// as --webhook.
-func fromEnvironment(flags *pflag.FlagSet, file map[string]string, names ...string) error {
-	var err error
-	flags.VisitAll(func(f *pflag.Flag) {
-		if f.Changed || err != nil || len(names) > 0 && !slices.Contains(names, f.Name) {
-			return
-		}
-		name := variableOf(f)
-		value, ok := os.LookupEnv(name)
-		source := name
-		if !ok {
-			value, ok = file[f.Name]
-			source = "the configuration file"
-		}
-		if !ok {
-			return
-		}
-		if setErr := flags.Set(f.Name, value); setErr != nil {
-			err = exitWith(exitUsage, "%s: %w", source, setErr)
-		}
-	})
-	return err
-}
-
-// variableOf is the name of the variable for a flag.
-func variableOf(f *pflag.Flag) string {
-	return "TRIPHAMMER_" + strings.ToUpper(strings.ReplaceAll(f.Name, "-", "_"))
-}
-
 func versionCommand() *cobra.Command {
 	return &cobra.Command{Use: "version", Short: "Print the version", Args: cobra.NoArgs, RunE: func(c *cobra.Command, _ []string) error {
-		_, err := fmt.Fprintln(c.OutOrStdout(), "triphammer", version)
+		_, err := fmt.Fprintln(c.OutOrStdout(), "triphammer", programVersion)
 		return err
 	}}
 }

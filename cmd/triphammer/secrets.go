@@ -145,7 +145,7 @@ directory is opened next.`,
 			if err := fromEnvironment(c.Flags(), nil, "data"); err != nil {
 				return err
 			}
-			return resealSecrets(c, dir)
+			return here.Reseal(c, dir)
 		},
 	}
 	reseal.Flags().StringVar(&dir, "data", "", "data directory")

@@ -139,7 +139,7 @@ type message struct {
 // request makes the request of a genuine sender, or a forged one.
 func (m *message) request(ctx context.Context) (*http.Request, error) {
 	r := &signature.Request{
-		Method: http.MethodPost, Header: m.header.Clone(), Body: bytes.Clone(m.body), Now: wallClock(),
+		Method: http.MethodPost, Header: m.header.Clone(), Body: bytes.Clone(m.body), Now: shownClock(),
 		URL: strings.ReplaceAll(m.webhook.URL, "{token}", url.PathEscape(m.secret)),
 	}
 	if r.Header == nil {
@@ -473,7 +473,7 @@ func (p *payloadOptions) body(c *cobra.Command, header http.Header) ([]byte, err
 	case c.Flags().Changed("payload"):
 		body = []byte(p.text)
 	default:
-		body = signature.PlainSample(wallClock()).Body
+		body = signature.PlainSample(shownClock()).Body
 	}
 	if err != nil || len(p.set) == 0 {
 		return body, err
@@ -534,7 +534,7 @@ func (o *sendOptions) secret(c *cobra.Command, w *api.Webhook) (string, error) {
 	value, err := secretVariable("TRIPHAMMER_WEBHOOK_SECRET")
 	if err == nil && value == "" && o.secretFile == "" && w.SecretGeneration == 1 {
 		if t, err := targetOf(c); err == nil && t.isDev() {
-			if made, err := madeSecret(t.data, w.SecretName); made != "" || err != nil {
+			if made, err := here.MadeSecret(t.data, w.SecretName); made != "" || err != nil {
 				return made, err
 			}
 		}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 
@@ -135,4 +136,48 @@ func flagUsages(c *cobra.Command) string {
 		fmt.Fprintf(&b, "\nAll of them: %s --help --all", c.CommandPath())
 	}
 	return b.String()
+}
+
+// storeFlags are the flags of whatever can make a store that several servers share.
+func storeFlags(f *pflag.FlagSet, address, file *string) {
+	f.StringVar(address, "store", "",
+		"PostgreSQL database that keeps what the server knows, for several servers at once: postgres://USER@HOST/DATABASE (default: a file in the data directory)")
+	f.StringVar(file, "store-file", "", "file with the address of --store, if it has a password")
+}
+
+// givenStore tells whether a flag of a command names a shared store.
+func givenStore(c *cobra.Command) bool {
+	return c.Flags().Changed("store") || c.Flags().Changed("store-file")
+}
+
+// fromEnvironment fills flags that were not given, first from TRIPHAMMER_* variables and
+// then from the configuration file (SPEC 12). With names, it fills only these flags. That
+// matters for an agent that calls a command: its variable TRIPHAMMER_WEBHOOK is not meant
+// as --webhook.
+func fromEnvironment(flags *pflag.FlagSet, file map[string]string, names ...string) error {
+	var err error
+	flags.VisitAll(func(f *pflag.Flag) {
+		if f.Changed || err != nil || len(names) > 0 && !slices.Contains(names, f.Name) {
+			return
+		}
+		name := variableOf(f)
+		value, ok := os.LookupEnv(name)
+		source := name
+		if !ok {
+			value, ok = file[f.Name]
+			source = "the configuration file"
+		}
+		if !ok {
+			return
+		}
+		if setErr := flags.Set(f.Name, value); setErr != nil {
+			err = exitWith(exitUsage, "%s: %w", source, setErr)
+		}
+	})
+	return err
+}
+
+// variableOf is the name of the variable for a flag.
+func variableOf(f *pflag.Flag) string {
+	return "TRIPHAMMER_" + strings.ToUpper(strings.ReplaceAll(f.Name, "-", "_"))
 }

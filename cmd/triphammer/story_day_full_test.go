@@ -367,9 +367,9 @@ func (d *day) message(webhook, provider, event string, sets []string) *message {
 
 func (d *day) deliver(m *message) string {
 	d.t.Helper()
-	was := wallClock
-	wallClock = d.now
-	defer func() { wallClock = was }()
+	was := shownClock
+	shownClock = d.now
+	defer func() { shownClock = was }()
 	status, answer, _, err := m.post(d.t.Context(), http.DefaultClient)
 	if err != nil || (status != http.StatusAccepted) != (m.tamper != "") {
 		d.t.Fatalf("a delivery to %s: %d %s %v", m.webhook.Name, status, answer, err)

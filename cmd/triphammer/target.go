@@ -70,7 +70,7 @@ func targetOf(c *cobra.Command) (target, error) {
 	if err != nil || !t.none() {
 		return t, err
 	}
-	if data := nearestDev(); data != "" {
+	if data := here.NearestDev(); data != "" {
 		return target{data: data, by: "the folder in which dev has run"}, nil
 	}
 	saved, err := readContexts()
@@ -80,7 +80,7 @@ func targetOf(c *cobra.Command) (target, error) {
 	if saved.Current != "" {
 		return savedTarget(saved.Current, "the current context")
 	}
-	if data := installedServer(); data != "" {
+	if data := here.Installed(); data != "" {
 		return target{data: data, by: "the package that is installed here"}, nil
 	}
 	return target{}, nil
@@ -89,7 +89,7 @@ func targetOf(c *cobra.Command) (target, error) {
 // isDev tells whether it is the data directory of dev in this folder.
 func (t target) isDev() bool {
 	data, err := filepath.Abs(t.data)
-	return err == nil && t.data != "" && data == nearestDev()
+	return err == nil && t.data != "" && data == here.NearestDev()
 }
 
 // whichServer is the error of a command that needs a server if nothing names one.

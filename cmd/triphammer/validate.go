@@ -110,9 +110,9 @@ func validate(c *cobra.Command, o *treeOptions, paths []string) error {
 	}
 	// With one factory, paths are relative to it, and the printer adds the prefix. With
 	// several, merged adds the prefix to tell them apart.
-	report, opt := reports[0], schema.PrintOptions{Version: version, Prefix: roots[0].prefix, Source: roots[0].source}
+	report, opt := reports[0], schema.PrintOptions{Version: programVersion, Prefix: roots[0].prefix, Source: roots[0].source}
 	if len(roots) > 1 {
-		report, opt = merged(roots, reports), schema.PrintOptions{Version: version, Source: func(name string) []byte {
+		report, opt = merged(roots, reports), schema.PrintOptions{Version: programVersion, Source: func(name string) []byte {
 			for _, r := range roots {
 				if rest, ok := strings.CutPrefix(name, r.prefix); ok {
 					if text := r.source(rest); text != nil {

@@ -1,0 +1,5 @@
+//go:build linux && !client
+
+package main
+
+func init() { start, thisHost = startHere, hostHere() }
