@@ -24,7 +24,7 @@ type setting struct {
 }
 
 func configCommand() *cobra.Command {
-	settings := &serving{}
+	given := &serving{}
 	show := &cobra.Command{
 		Use:   "show",
 		Short: "Show what serve would use, and where each value comes from",
@@ -34,18 +34,18 @@ whose path is a credential there is the beginning alone.`,
 		Example: `  triphammer config show --config /etc/triphammer.yaml
   TRIPHAMMER_LISTEN=0.0.0.0:8787 triphammer config show -o json`,
 		Args: cobra.NoArgs,
-		RunE: func(c *cobra.Command, _ []string) error { return showConfig(c, settings) },
+		RunE: func(c *cobra.Command, _ []string) error { return showConfig(c, given) },
 	}
-	settings.serveFlags(show.Flags())
+	given.serveFlags(show.Flags())
 	helpInGroups(show)
 	outputFlag(show)
 	return noun("config", "The settings of a server", show)
 }
 
-func showConfig(c *cobra.Command, settings *serving) error {
+func showConfig(c *cobra.Command, given *serving) error {
 	own := pflag.NewFlagSet("serve", pflag.ContinueOnError)
 	new(serving).serveFlags(own)
-	config, err := configFile(c.Flags(), settings.config)
+	config, err := configFile(c.Flags(), given.config)
 	if err != nil {
 		return err
 	}

@@ -17,6 +17,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"triphammer/cmd/triphammer/client/term/termtest"
 )
 
 // asPerson is a command of somebody who has contexts at home.
@@ -70,7 +72,7 @@ func TestKeyUnseen(t *testing.T) {
 		want  int
 	}{{"thk_typed\n", 0}, {"thk_typed\x03", exitInterrupted}} {
 		home := t.TempDir()
-		person, program := pseudoTerminal(t)
+		person, program := termtest.Open(t)
 		var shown lockedText
 		go func() { _, _ = io.Copy(&shown, person) }() // it ends when the test closes the terminal
 		cmd := asPerson(home, "context", "add", "prod", "--server", "http://127.0.0.1:1", "--unchecked")
@@ -81,7 +83,7 @@ func TestKeyUnseen(t *testing.T) {
 		}
 		defer func() { _ = cmd.Process.Kill() }() // it has ended unless the test failed
 		err := waitFor(context.Background(), 30*time.Second, "nothing asks for the key", func() (bool, error) {
-			return strings.Contains(shown.String(), "Value of the API key: ") && !lineMode(t, program), nil
+			return strings.Contains(shown.String(), "Value of the API key: ") && !termtest.LineMode(t, program), nil
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -106,7 +108,7 @@ func TestKeyUnseen(t *testing.T) {
 		if strings.Contains(shown.String(), "typed") {
 			t.Errorf("%q: the key is shown:\n%s", c.typed, shown.String())
 		}
-		if !lineMode(t, program) {
+		if !termtest.LineMode(t, program) {
 			t.Errorf("%q: the terminal is not as it was", c.typed)
 		}
 		if _, err := os.Stat(filepath.Join(home, ".config", "triphammer", contextsFile)); (err == nil) != (c.want == 0) {

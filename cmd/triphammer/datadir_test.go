@@ -80,11 +80,11 @@ func TestFirstStartKilled(t *testing.T) {
 			kill := time.AfterFunc(time.Duration(random.Int64N(int64(within))), func() { _ = cmd.Process.Kill() })
 			err := cmd.Wait()
 			kill.Stop()
-			var exit *exec.ExitError
-			if errors.As(err, &exit) && exit.Exited() && exit.ExitCode() != exitConflict { // the key may be there, of an attempt that was killed after it
+			var ended *exec.ExitError
+			if errors.As(err, &ended) && ended.Exited() && ended.ExitCode() != exitConflict { // the key may be there, of an attempt that was killed after it
 				t.Fatalf("after a cut-off start: %v", err)
 			}
-			if finished = err == nil || exit.Exited(); !finished {
+			if finished = err == nil || ended.Exited(); !finished {
 				killed++
 			}
 		}

@@ -15,46 +15,11 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"triphammer/server/api"
 )
-
-// pseudoTerminal is a terminal for a program: what is written to it are keys.
-func pseudoTerminal(t *testing.T) (person, program *os.File) {
-	t.Helper()
-	person, err := os.OpenFile("/dev/ptmx", os.O_RDWR|syscall.O_NOCTTY, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = person.Close() })
-	if err := unix.IoctlSetPointerInt(int(person.Fd()), unix.TIOCSPTLCK, 0); err != nil {
-		t.Fatal(err)
-	}
-	n, err := unix.IoctlGetInt(int(person.Fd()), unix.TIOCGPTN)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if program, err = os.OpenFile(fmt.Sprintf("/dev/pts/%d", n), os.O_RDWR|syscall.O_NOCTTY, 0); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = program.Close() })
-	return person, program
-}
-
-// lineMode tells whether a terminal gives whole lines, and echoes.
-func lineMode(t *testing.T, f *os.File) bool {
-	t.Helper()
-	m, err := unix.IoctlGetTermios(int(f.Fd()), unix.TCGETS)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return m.Lflag&unix.ICANON != 0 && m.Lflag&unix.ECHO != 0
-}
 
 // TestDevSavedWhileItStarts: dev serves what was saved last, also if somebody saves again in the
 // moment in which it starts, and also if a file is half written then.

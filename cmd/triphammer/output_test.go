@@ -8,39 +8,26 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/sys/unix"
+
+	"triphammer/cmd/triphammer/client/term/termtest"
 )
 
 // onTerminal is what a command shows on a terminal of some columns.
 func onTerminal(t *testing.T, width uint16, write func(c *cobra.Command) error) string {
 	t.Helper()
-	person, program := pseudoTerminal(t)
-	if err := unix.IoctlSetWinsize(int(program.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Row: 24, Col: width}); err != nil {
-		t.Fatal(err)
-	}
-	read := make(chan []byte)
-	go func() {
-		text, _ := io.ReadAll(person) // it ends with an error, because the other side was closed
-		read <- text
-	}()
-	c := &cobra.Command{}
-	outputFlag(c)
-	c.Flags().String("color", "never", "")
-	c.SetOut(program)
-	c.SetErr(program)
-	if err := write(c); err != nil {
-		t.Fatal(err)
-	}
-	if err := program.Close(); err != nil {
-		t.Fatal(err)
-	}
-	return strings.ReplaceAll(string(<-read), "\r\n", "\n")
+	return termtest.Shown(t, width, func(program *os.File) error {
+		c := &cobra.Command{}
+		outputFlag(c)
+		c.Flags().String("color", "never", "")
+		c.SetOut(program)
+		c.SetErr(program)
+		return write(c)
+	})
 }
 
 type listedRun struct {
@@ -85,8 +72,8 @@ func TestTableWidths(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if line, was, is := firstDifference(string(want), shown); line > 0 {
-			t.Errorf("%s:%d holds\n%s\nand the table has\n%s", path, line, was, is)
+		if shown != string(want) {
+			t.Errorf("%s holds\n%s\nand the table is\n%s", path, want, shown)
 		}
 	}
 	var file bytes.Buffer
@@ -100,59 +87,6 @@ func TestTableWidths(t *testing.T) {
 		if !strings.Contains(file.String(), whole) {
 			t.Errorf("a file lacks %q:\n%s", whole, &file)
 		}
-	}
-}
-
-// TestListsCutProseAlone: on terminals of any width, no list shows a part of a name, an id or a state.
-func TestListsCutProseAlone(t *testing.T) {
-	t.Parallel()
-	long := func(name string) string { return name + strings.Repeat("-and-more", 4) }
-	hook, env, automation := long("hook"), long("environment"), long("automation")
-	w := newWorld(t, map[string]string{
-		"factory.yaml":                                 factoryYAML,
-		"webhooks/" + hook + ".yaml":                   "secretName: S\n",
-		"environments/" + env + ".yaml":                "description: The application, with all that belongs to it\ncommand: ['true']\n",
-		"agents/" + long("agent") + "/agent.md":        "---\nagentType: FOREMAN\n---\nRepair it.\n",
-		"automations/" + automation + "/automation.md": strings.Replace(automationFile(hook, ""), "environmentId: env", "environmentId: "+env, 1),
-	})
-	w.start()
-	w.run("", "webhooks", "test", hook, "--payload", "{}")
-	w.run("", "schedules", "create", long("schedule"), "--cron", "0 6 * * *", "--prompt", "Tidy.", "--environment", env)
-	w.run("", "keys", "create", long("ada"))
-	w.run("a-key", "context", "add", long("prod"), "--server", "http://127.0.0.1:1", "--unchecked")
-	lists := 0
-	everyCommand(commandTree(), func(c *cobra.Command) {
-		if c.Name() != "list" || len(argumentsOf(c)) > 0 {
-			return
-		}
-		lists++
-		for _, width := range []uint16{60, 80, 120} {
-			shown := onTerminal(t, width, func(on *cobra.Command) error {
-				cmd := w.command(append(strings.Fields(c.CommandPath())[1:], "--color", "never")...)
-				cmd.Stdout = on.OutOrStdout()
-				return cmd.Run()
-			})
-			lines := strings.Split(shown, "\n")
-			header := []rune(lines[0])
-			for at := 0; at < len(header); {
-				name, _, _ := strings.Cut(string(header[at:]), "  ")
-				end := at + len([]rune(name))
-				for end < len(header) && header[end] == ' ' {
-					end++
-				}
-				if at == 0 || slices.Contains([]string{"ID", "STATE", "OUTCOME", "ENABLED", "WEBHOOK", "ENVIRONMENT", "FACTORY", "RUNS"}, name) {
-					for _, line := range lines[1:] {
-						if text := []rune(line); at < len(text) && slices.Contains(text[at:min(end, len(text))], '…') {
-							t.Errorf("%s, %d columns: %s is cut:\n%s", c.CommandPath(), width, name, shown)
-						}
-					}
-				}
-				at = end
-			}
-		}
-	})
-	if lists < 12 {
-		t.Errorf("only %d lists", lists)
 	}
 }
 
@@ -179,23 +113,6 @@ func TestTimesForPeople(t *testing.T) {
 	}
 	if got := when(io.Discard, now); got != "2026-03-04T23:30:00Z" {
 		t.Errorf("elsewhere: %q", got)
-	}
-}
-
-// TestListsTakeOutput: every command that lists or shows takes -o.
-func TestListsTakeOutput(t *testing.T) {
-	found := 0
-	everyCommand(commandTree(), func(c *cobra.Command) {
-		if name := c.Name(); name != "list" && name != "show" {
-			return
-		}
-		found++
-		if f := c.Flags().Lookup("output"); f == nil || f.Shorthand != "o" {
-			t.Errorf("%s takes no -o", c.CommandPath())
-		}
-	})
-	if found < 20 {
-		t.Errorf("only %d commands list or show", found)
 	}
 }
 

@@ -16,6 +16,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"triphammer/cmd/triphammer/client/term/termtest"
 )
 
 // mentions checks that a text has each of the parts.
@@ -85,7 +87,7 @@ func TestBackupPlaces(t *testing.T) {
 	w := newWorld(t, smallFactory())
 	w.start()
 	w.run("", "db", "backup", "copy.db")
-	person, program := pseudoTerminal(t)
+	person, program := termtest.Open(t)
 	go func() { _, _ = io.Copy(io.Discard, person) }() // it ends when the test closes the terminal
 	var said strings.Builder
 	cmd := w.command("db", "backup", "-")

@@ -3,7 +3,6 @@ package main
 import (
 	"bufio"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -13,7 +12,6 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/term"
 
 	"triphammer/server/api"
 )
@@ -158,7 +156,7 @@ const maxInput = 1 << 20
 // readSecret reads a secret value. From a terminal it reads without echo. Otherwise it
 // reads all of standard input, except one newline at the end (SPEC 13.6).
 func readSecret(ctx context.Context, in io.Reader, prompt io.Writer, name string) (string, error) {
-	if f, ok := in.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
+	if f, ok := in.(*os.File); ok && terminalOf(f) != nil {
 		fmt.Fprintf(prompt, "Value of %s: ", name)
 		value, err := readUnseen(ctx, int(f.Fd()))
 		fmt.Fprintln(prompt)
@@ -169,30 +167,6 @@ func readSecret(ctx context.Context, in io.Reader, prompt io.Writer, name string
 		return "", exitWith(exitUsage, "reading the value: %w", err)
 	}
 	return dropNewline(string(value)), nil
-}
-
-// readUnseen reads a line from a terminal without echo. Ctrl-C ends it, and the terminal echoes
-// again.
-func readUnseen(ctx context.Context, terminal int) (string, error) {
-	was, err := term.GetState(terminal)
-	if err != nil {
-		return "", err
-	}
-	type line struct {
-		text []byte
-		err  error
-	}
-	read := make(chan line, 1)
-	go func() {
-		text, err := term.ReadPassword(terminal)
-		read <- line{text, err}
-	}()
-	select {
-	case l := <-read:
-		return string(l.text), l.err
-	case <-ctx.Done():
-		return "", errors.Join(ctx.Err(), term.Restore(terminal, was))
-	}
 }
 
 // dropNewline drops the newline at the end that an editor or echo adds.

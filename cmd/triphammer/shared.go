@@ -57,9 +57,9 @@ func storeOfCommand(c *cobra.Command, dir string) (string, error) {
 		file, _ := c.Flags().GetString("store-file")
 		return (&sharedStore{address, file}).resolve()
 	}
-	settings := &serving{}
+	given := &serving{}
 	f := pflag.NewFlagSet("serve", pflag.ContinueOnError)
-	settings.serveFlags(f)
+	given.serveFlags(f)
 	if absolute, err := filepath.Abs(dir); err != nil || absolute == nearestDev() {
 		return "", err // dev has a store of its own
 	}
@@ -73,7 +73,7 @@ func storeOfCommand(c *cobra.Command, dir string) (string, error) {
 	if err := fromEnvironment(f, config.values, "store", "store-file"); err != nil {
 		return "", err
 	}
-	return settings.database.resolve()
+	return given.database.resolve()
 }
 
 // sameStore refuses a command whose flag names another store than that of the server that runs on

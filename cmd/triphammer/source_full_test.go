@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"triphammer/applier/gitrepo/gittest"
+	"triphammer/cmd/triphammer/client/term/termtest"
 	"triphammer/server/api"
 )
 
@@ -198,7 +199,7 @@ func TestApplyShowsProgress(t *testing.T) {
 		w.push()
 		w.git("push", "-q", bare, "main")
 
-		person, program := pseudoTerminal(t)
+		person, program := termtest.Open(t)
 		out.Reset()
 		apply := w.command(args...)
 		apply.Env = append(apply.Env, "TERM=xterm")

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"context"
+	"errors"
 	"io"
 	"os"
 	"strings"
@@ -127,4 +129,28 @@ func columnsOf(r rune) int {
 		return 1
 	}
 	return 2
+}
+
+// readUnseen reads a line from a terminal without echo. Ctrl-C ends it, and the terminal echoes
+// again.
+func readUnseen(ctx context.Context, terminal int) (string, error) {
+	was, err := term.GetState(terminal)
+	if err != nil {
+		return "", err
+	}
+	type line struct {
+		text []byte
+		err  error
+	}
+	read := make(chan line, 1)
+	go func() {
+		text, err := term.ReadPassword(terminal)
+		read <- line{text, err}
+	}()
+	select {
+	case l := <-read:
+		return string(l.text), l.err
+	case <-ctx.Done():
+		return "", errors.Join(ctx.Err(), term.Restore(terminal, was))
+	}
 }

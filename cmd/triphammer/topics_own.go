@@ -46,13 +46,13 @@ var otherVariables = [][2]string{
 }
 
 // variablesTopic lists the variables. Those of a server are made from its flags.
-func variablesTopic(settings *pflag.FlagSet) docs.Topic {
+func variablesTopic(flags *pflag.FlagSet) docs.Topic {
 	var b strings.Builder
 	b.WriteString("A flag wins over its variable, and a variable over the configuration file (--config).\n\n| variable | what |\n| --- | --- |\n")
 	for _, v := range otherVariables {
 		fmt.Fprintf(&b, "| %s | %s |\n", v[0], v[1])
 	}
-	if all := inGroups(settings); len(all) > 0 {
+	if all := inGroups(flags); len(all) > 0 {
 		b.WriteString("\nEach setting of serve has a variable, and workers and dev take those of their flags:\n")
 		last := ""
 		for _, f := range all {
