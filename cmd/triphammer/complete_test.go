@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"triphammer/cmd/triphammer/client"
 	"triphammer/server/terms"
 )
 
@@ -67,8 +68,8 @@ func TestCompletionNouns(t *testing.T) {
 		used[c.Name()] = true
 		c.Flags().VisitAll(func(f *pflag.Flag) { used["--"+f.Name] = true })
 	})
-	names := slices.Collect(maps.Keys(completions))
-	for _, table := range [][]string{slices.Collect(maps.Keys(completionFlags)), slices.Collect(maps.Keys(completionWords))} {
+	names := slices.Collect(maps.Keys(client.Completions))
+	for _, table := range [][]string{slices.Collect(maps.Keys(client.CompletionFlags)), slices.Collect(maps.Keys(client.CompletionWords))} {
 		for _, name := range table {
 			names = append(names, "--"+name)
 		}

@@ -1,5 +1,3 @@
-//go:build linux && !client
-
 package main
 
 import (
@@ -18,6 +16,8 @@ import (
 	"testing"
 	"time"
 
+	"triphammer/cmd/triphammer/client"
+	"triphammer/cmd/triphammer/host"
 	"triphammer/server/api"
 )
 
@@ -51,7 +51,7 @@ func savedWhileItStarts(t *testing.T, half bool) {
 		t.Fatal(err)
 	}
 	defer func() { _ = cmd.Process.Kill() }() // it has ended unless the test failed
-	data := filepath.Join(folder, devFolder, "data")
+	data := filepath.Join(folder, host.DevFolder, "data")
 	save := func(n int) {
 		t.Helper()
 		saved := fmt.Appendf(text, "Save %d.\n", n)
@@ -64,23 +64,23 @@ func savedWhileItStarts(t *testing.T, half bool) {
 		}
 	}
 	saves := 0
-	err = waitFor(t.Context(), 60*time.Second, "dev does not serve", func() (bool, error) {
+	err = client.WaitFor(t.Context(), 60*time.Second, "dev does not serve", func() (bool, error) {
 		save(saves)
-		cl, err := socketClient(t.Context(), data)
+		cl, err := host.SocketClient(t.Context(), data)
 		if err != nil {
 			return false, nil
 		}
-		defer cl.close()
+		defer cl.Close()
 		for ; saves < 500; saves++ { // each between two requests
 			save(saves)
-			if err := cl.get(t.Context(), "/status", nil); err != nil {
+			if err := cl.Get(t.Context(), "/status", nil); err != nil {
 				return false, err
 			}
 		}
 		return true, nil
 	})
 	if err == nil {
-		err = waitFor(t.Context(), 30*time.Second, "what was saved last does not serve", func() (bool, error) {
+		err = client.WaitFor(t.Context(), 30*time.Second, "what was saved last does not serve", func() (bool, error) {
 			return strings.Contains(shown.String(), "Ctrl-C ends it."), nil
 		})
 	}
@@ -122,19 +122,19 @@ func TestDevTellsAll(t *testing.T) {
 	defer func() { _ = cmd.Process.Kill() }() // it has ended unless the test failed
 	until := func(what string, done func() bool) {
 		t.Helper()
-		if err := waitFor(context.Background(), 60*time.Second, what, func() (bool, error) { return done(), nil }); err != nil {
+		if err := client.WaitFor(context.Background(), 60*time.Second, what, func() (bool, error) { return done(), nil }); err != nil {
 			t.Fatalf("%v:\n%s", err, shown.String())
 		}
 	}
-	data := filepath.Join(folder, devFolder, "data")
+	data := filepath.Join(folder, host.DevFolder, "data")
 	until("dev does not serve", func() bool { return strings.Contains(shown.String(), "Ctrl-C ends it.") })
-	cl, err := socketClient(t.Context(), data)
+	cl, err := host.SocketClient(t.Context(), data)
 	if err != nil {
 		t.Fatal(err)
 	}
 	count := func(path string) int {
 		t.Helper()
-		all, err := collect[api.Apply](t.Context(), cl, path, url.Values{}, 0)
+		all, err := client.Collect[api.Apply](t.Context(), cl, path, url.Values{}, 0)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -156,12 +156,12 @@ func TestDevTellsAll(t *testing.T) {
 			}
 		}
 	}
-	secret := filepath.Join(data, madeFolder, "HELLO_WEBHOOK_SECRET")
+	secret := filepath.Join(data, host.MadeFolder, "HELLO_WEBHOOK_SECRET")
 	run("send", "hello", "--data", data, "--secret-file", secret, "--payload", `{"event": "other"}`, "--count", "400")
 	run("send", "hello", "--data", data, "--secret-file", secret, "--payload", `{"event": "greet"}`, "--count", "40")
 	ended := 0
 	until("the runs do not end", func() bool {
-		all, err := collect[api.Run](t.Context(), cl, "/agent/runs", url.Values{"state": {"SUCCEEDED"}}, 0)
+		all, err := client.Collect[api.Run](t.Context(), cl, "/agent/runs", url.Values{"state": {"SUCCEEDED"}}, 0)
 		ended = len(all)
 		return err == nil && ended == 40
 	})

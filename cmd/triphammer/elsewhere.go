@@ -4,6 +4,9 @@ import (
 	"runtime"
 
 	"github.com/spf13/cobra"
+
+	"triphammer/cmd/triphammer/client"
+	"triphammer/cmd/triphammer/client/exit"
 )
 
 // On systems other than Linux this program checks definitions and is a client of servers
@@ -15,7 +18,7 @@ import (
 var start = func([]string) (status int, is bool) { return 0, false }
 
 // thisHost is what the client has of this machine.
-var thisHost = Host{
+var thisHost = client.Host{
 	Commands: func() []*cobra.Command {
 		return []*cobra.Command{
 			onLinux("serve", "Serve the production branch of a repository"),
@@ -28,11 +31,11 @@ var thisHost = Host{
 			onLinux("demo-agent", "The demonstration agent"),
 		}
 	},
-	Local: func(*cobra.Command, string, bool, bool) (*client, error) {
-		return nil, exitWith(exitUsage, "--data (or TRIPHAMMER_DATA) names a server on this machine, and a server needs Linux. Give --server URL")
+	Local: func(*cobra.Command, string, bool, bool) (*client.Client, error) {
+		return nil, exit.With(exit.Usage, "--data (or TRIPHAMMER_DATA) names a server on this machine, and a server needs Linux. Give --server URL")
 	},
 	Reseal: func(*cobra.Command, string) error {
-		return exitWith(exitUsage, "secrets reseal needs Linux: call it on the machine of the server")
+		return exit.With(exit.Usage, "secrets reseal needs Linux: call it on the machine of the server")
 	},
 	NearestDev: func() string { return "" },
 	Installed:  func() string { return "" },
@@ -44,7 +47,7 @@ func onLinux(use, short string) *cobra.Command {
 	return &cobra.Command{
 		Use: use, Short: short + " (on Linux alone)", DisableFlagParsing: true,
 		RunE: func(c *cobra.Command, _ []string) error {
-			return exitWith(exitUsage, "%s needs Linux, and this is %s. Here commands check definitions, and reach a server elsewhere: --server URL", c.CommandPath(), runtime.GOOS)
+			return exit.With(exit.Usage, "%s needs Linux, and this is %s. Here commands check definitions, and reach a server elsewhere: --server URL", c.CommandPath(), runtime.GOOS)
 		},
 	}
 }

@@ -25,6 +25,7 @@ import (
 	"golang.org/x/net/http2/hpack"
 	"gopkg.in/yaml.v3"
 
+	"triphammer/cmd/triphammer/client"
 	"triphammer/factory/signature"
 )
 
@@ -86,7 +87,7 @@ func TestFlood(t *testing.T) {
 			if c.http2 {
 				wanted += 100 * 64 // some connections get HTTP/1.1
 			}
-			if err := waitFor(ctx, 2*time.Minute, "the flood does not come", func() (bool, error) { return asked.Load() >= wanted, nil }); err != nil {
+			if err := client.WaitFor(ctx, 2*time.Minute, "the flood does not come", func() (bool, error) { return asked.Load() >= wanted, nil }); err != nil {
 				t.Errorf("%v: %d requests", err, asked.Load())
 			}
 			longest := time.Duration(0)

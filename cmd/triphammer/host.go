@@ -2,4 +2,6 @@
 
 package main
 
-func init() { start, thisHost = startHere, hostHere() }
+import "triphammer/cmd/triphammer/host"
+
+func init() { start, thisHost = host.Start, host.Here() }

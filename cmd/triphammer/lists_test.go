@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"triphammer/cmd/triphammer/client"
 	"triphammer/cmd/triphammer/client/term/termtest"
 
 	"github.com/spf13/cobra"
@@ -30,7 +31,7 @@ func TestListsCutProseAlone(t *testing.T) {
 	w.run("a-key", "context", "add", long("prod"), "--server", "http://127.0.0.1:1", "--unchecked")
 	lists := 0
 	everyCommand(commandTree(), func(c *cobra.Command) {
-		if c.Name() != "list" || len(argumentsOf(c)) > 0 {
+		if c.Name() != "list" || len(client.ArgumentsOf(c)) > 0 {
 			return
 		}
 		lists++

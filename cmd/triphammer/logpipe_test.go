@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"triphammer/cmd/triphammer/client"
 	"triphammer/server/api"
 )
 
@@ -51,7 +52,7 @@ func TestLogPipe(t *testing.T) {
 				}
 			}
 			var runs []api.Run
-			err = waitFor(t.Context(), time.Minute, "the runs do not end", func() (bool, error) {
+			err = client.WaitFor(t.Context(), time.Minute, "the runs do not end", func() (bool, error) {
 				w.list(&runs, "runs", "list", "--state", "SUCCEEDED", "--limit", "0")
 				return len(runs) == n, nil
 			})

@@ -5,7 +5,11 @@
 // client has the commands, and package host those that need the parts of a server.
 package main
 
-import "os"
+import (
+	"os"
+
+	"triphammer/cmd/triphammer/client"
+)
 
 // version is set by the linker.
 var version = "dev"
@@ -16,6 +20,6 @@ func execute(args []string) int {
 	if status, is := start(args); is {
 		return status
 	}
-	programVersion = version
-	return Execute(thisHost, args)
+	client.Version = version
+	return client.Execute(thisHost, args)
 }
