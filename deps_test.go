@@ -70,11 +70,12 @@ var allowed = map[string][]string{
 	"server/notify":                              {"applier", "server/api", "factory/signature", "server/secret", "server/store"},
 	"examples":                                   {},
 	"cmd/triphammer":                             {"cmd/triphammer/client", "cmd/triphammer/client/exit", "cmd/triphammer/host"},
-	"cmd/triphammer/client":                      {"cmd/triphammer/client/exit", "cmd/triphammer/client/settings", "cmd/triphammer/client/term", "applier", "applier/gitrepo", "docs", "examples", "factory", "factory/edit", "factory/native", "factory/signature", "schema", "server/api", "server/inert", "server/mcp", "server/run/event", "server/secret", "server/terms"},
+	"cmd/triphammer/client":                      {"cmd/triphammer/client/exit", "cmd/triphammer/client/settings", "cmd/triphammer/client/term", "cmd/triphammer/client/tree", "applier", "applier/gitrepo", "docs", "examples", "factory", "factory/edit", "factory/native", "factory/signature", "schema", "server/api", "server/inert", "server/mcp", "server/run/event", "server/secret", "server/terms"},
 	"cmd/triphammer/client/exit":                 {},
 	"cmd/triphammer/client/settings":             {"cmd/triphammer/client/exit"},
 	"cmd/triphammer/client/term":                 {"cmd/triphammer/client/exit", "schema", "server/api", "server/inert", "server/run/event", "server/terms"},
 	"cmd/triphammer/client/term/termtest":        {}, // for tests
+	"cmd/triphammer/client/tree":                 {"cmd/triphammer/client/exit", "applier", "applier/gitrepo", "factory", "factory/edit", "schema"},
 	"cmd/triphammer/host":                        {"*"},
 	"bench":                                      {"*"},
 }

@@ -6,23 +6,17 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"maps"
 	"net/http"
 	"net/url"
 	"os"
-	"path"
-	"path/filepath"
 	"slices"
-	"strings"
 
 	"github.com/spf13/cobra"
 
-	"triphammer/applier"
 	"triphammer/cmd/triphammer/client/exit"
 	"triphammer/cmd/triphammer/client/term"
-	"triphammer/factory"
+	"triphammer/cmd/triphammer/client/tree"
 	"triphammer/factory/edit"
-	"triphammer/schema"
 	"triphammer/server/api"
 )
 
@@ -115,53 +109,19 @@ func (a *author) deletePath(factory, kind, name string) string {
 
 // treeChange is what a command did to the files of a folder, as JSON.
 type treeChange struct {
-	Kind  string     `json:"kind"`
-	Name  string     `json:"name"`
-	Files []treeFile `json:"files"`
-	Next  string     `json:"next"`
+	Kind  string      `json:"kind"`
+	Name  string      `json:"name"`
+	Files []tree.File `json:"files"`
+	Next  string      `json:"next"`
 
 	SecretName string `json:"secret_name,omitempty"` // of a new webhook
 	Secret     string `json:"secret,omitempty"`      // a generated one, which is not shown again
 }
 
-type treeFile struct {
-	Path   string `json:"path"`
-	Action string `json:"action"` // created, changed, deleted
-}
-
-// inTree changes the files of a folder: make makes them from those that are there. Nothing is
-// written if the definitions would not be valid.
+// inTree changes the files of a folder.
 func (a *author) inTree(c *cobra.Command, kind, name string, make func(tree fs.FS) (edit.Files, error)) (treeChange, error) {
-	done := treeChange{Kind: kind, Name: name, Files: []treeFile{}, Next: "commit and push"}
-	dir := cmp.Or(a.dir, ".")
-	r, err := openTree(c, dir, "")
-	if err != nil {
-		return done, err
-	}
-	defer r.release()
-	if _, err := fs.Stat(r.Tree, "factory.yaml"); err != nil {
-		return done, exit.With(exit.Usage, "%s holds no factory.yaml: name the folder that does with --dir", dir)
-	}
-	files, err := make(r.Tree)
-	if err != nil {
-		return done, treeError(dir, err)
-	}
-	if err := checkTree(c, r, files); err != nil {
-		return done, err
-	}
-	for _, name := range files.Paths() {
-		action := "changed"
-		if _, err := fs.Stat(r.Tree, name); err != nil {
-			action = "created"
-		} else if files[name] == nil {
-			action = "deleted"
-		}
-		if err := writeIn(dir, name, files[name]); err != nil {
-			return done, exit.With(exit.Usage, "%w", err)
-		}
-		done.Files = append(done.Files, treeFile{filepath.ToSlash(filepath.Join(dir, name)), action})
-	}
-	return done, nil
+	files, err := tree.Change(c.Context(), cmp.Or(a.dir, "."), term.ForPeople(c, c.ErrOrStderr()), make)
+	return treeChange{Kind: kind, Name: name, Files: files, Next: "commit and push"}, err
 }
 
 // byServerOrTree makes a change by the server, and shows it. If the repository of the factory is
@@ -189,98 +149,6 @@ func byServerOrTree[T any](
 		return err
 	}
 	return done.show(c)
-}
-
-// treeError is the error of a command for one of package edit.
-func treeError(dir string, err error) error {
-	code := exit.Usage
-	switch said := (*exit.Error)(nil); {
-	case errors.As(err, &said):
-		return err
-	case errors.Is(err, edit.ErrNotFound):
-		code = exit.NotFound
-	case errors.Is(err, edit.ErrExists):
-		code = exit.Conflict
-	case errors.Is(err, edit.ErrUsed):
-		code = exit.Bad
-	}
-	return exit.With(code, "%s: %w", dir, err)
-}
-
-// checkTree refuses files with which the tree would have errors that it does not have now.
-func checkTree(c *cobra.Command, r Folder, files edit.Files) error {
-	read := applier.NewRecorder(r.Tree)
-	_, before, err := factory.Load(c.Context(), read, factory.Options{})
-	if err != nil {
-		return exit.With(exit.Usage, "%w", err)
-	}
-	all := make(map[string]applier.File)
-	for _, f := range read.Snapshot().Files {
-		all[f.Path] = f
-	}
-	for name, data := range files {
-		if delete(all, name); data != nil {
-			all[name] = applier.File{Path: name, Data: data}
-		}
-	}
-	after := applier.Snapshot{Files: slices.Collect(maps.Values(all))}
-	_, report, err := factory.Load(c.Context(), after.FS(), factory.Options{})
-	if err != nil {
-		return exit.With(exit.Usage, "%w", err)
-	}
-	known := make(map[[3]string]bool)
-	for _, d := range before.Diagnostics {
-		known[[3]string{d.Code, d.Path, d.Message}] = true
-	}
-	report.Diagnostics = slices.DeleteFunc(report.Diagnostics, func(d schema.Diagnostic) bool {
-		return known[[3]string{d.Code, d.Path, d.Message}]
-	})
-	if len(report.Diagnostics) == 0 {
-		return nil
-	}
-	source := func(name string) []byte { return all[name].Data }
-	if err := schema.Print(term.ForPeople(c, c.ErrOrStderr()), "text", report, schema.PrintOptions{Prefix: r.prefix, Source: source}); err != nil {
-		return err
-	}
-	if report.Diagnostics.HasErrors() {
-		return exit.With(exit.Bad, "nothing has changed: the definitions would not be valid")
-	}
-	return nil
-}
-
-// writeIn writes a file of a folder, or removes it with the folders that are empty then. It
-// follows no link out of the folder.
-func writeIn(dir, name string, data []byte) error {
-	root, err := os.OpenRoot(dir)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = root.Close() }()
-	if data == nil {
-		if err := root.Remove(name); err != nil {
-			return err
-		}
-		for at := path.Dir(name); strings.Contains(at, "/") && root.Remove(at) == nil; at = path.Dir(at) {
-		}
-		return nil
-	}
-	if err := root.MkdirAll(path.Dir(name), 0o777); err != nil {
-		return err
-	}
-	mode := fs.FileMode(0o666)
-	if info, err := root.Stat(name); err == nil {
-		mode = info.Mode().Perm()
-	}
-	// A file that is replaced as a whole is never half written.
-	fresh := path.Join(path.Dir(name), ".triphammer-"+path.Base(name))
-	err = root.WriteFile(fresh, data, mode)
-	if err == nil {
-		err = root.Rename(fresh, name)
-	}
-	if err != nil {
-		_ = root.Remove(fresh) // it may not be there
-	}
-	return err
 }
 
 // show prints what changed in a folder.

@@ -15,6 +15,7 @@ import (
 	"triphammer/applier/gitrepo"
 	"triphammer/cmd/triphammer/client/exit"
 	"triphammer/cmd/triphammer/client/term"
+	"triphammer/cmd/triphammer/client/tree"
 	"triphammer/schema"
 	"triphammer/server/api"
 	"triphammer/server/terms"
@@ -95,12 +96,12 @@ func planned(c *cobra.Command, o *planOptions, dir string) (answer *api.PlanAnsw
 	if err := checkRev(c, o.rev); err != nil {
 		return nil, "", err
 	}
-	r, err := openTree(c, dir, o.rev)
+	r, err := tree.Open(c.Context(), dir, o.rev)
 	if err != nil {
 		return nil, "", err
 	}
-	defer r.release()
-	read := applier.NewRecorder(r.Tree)
+	defer r.Release()
+	read := applier.NewRecorder(r.FS)
 	next, err := buildTree(c.Context(), read)
 	if err != nil {
 		return nil, "", err
@@ -111,7 +112,7 @@ func planned(c *cobra.Command, o *planOptions, dir string) (answer *api.PlanAnsw
 	}
 	switch {
 	case !answer.Valid:
-		return answer, r.prefix, nil
+		return answer, r.Prefix, nil
 	case asksServer(c):
 		cl, err := Connect(c, false)
 		if err != nil {
@@ -122,19 +123,19 @@ func planned(c *cobra.Command, o *planOptions, dir string) (answer *api.PlanAnsw
 		if err == nil && cl.Offline {
 			fmt.Fprintln(c.ErrOrStderr(), OfflineNotice)
 		}
-		return answer, r.prefix, err
+		return answer, r.Prefix, err
 	}
 	answer.Against = cmp.Or(o.against, "HEAD")
-	old, err := openTree(c, dir, answer.Against)
+	old, err := tree.Open(c.Context(), dir, answer.Against)
 	if errors.Is(err, gitrepo.ErrNoFolder) { // a new factory
 		answer.Plan = applier.Diff(nil, next.Revision)
-		return answer, r.prefix, nil
+		return answer, r.Prefix, nil
 	}
 	if err != nil {
 		return nil, "", err
 	}
-	defer old.release()
-	before, err := buildTree(c.Context(), applier.NewRecorder(old.Tree))
+	defer old.Release()
+	before, err := buildTree(c.Context(), applier.NewRecorder(old.FS))
 	if err != nil {
 		return nil, "", err
 	}
@@ -142,7 +143,7 @@ func planned(c *cobra.Command, o *planOptions, dir string) (answer *api.PlanAnsw
 		return nil, "", exit.With(exit.Usage, "the definitions of %s are not valid: there is nothing to compare with", answer.Against)
 	}
 	answer.Plan = applier.Diff(before.Revision, next.Revision)
-	return answer, r.prefix, nil
+	return answer, r.Prefix, nil
 }
 
 // buildTree makes a revision of a tree without a server, so it has no secrets and invented

@@ -9,6 +9,7 @@ import (
 
 	"triphammer/cmd/triphammer/client/exit"
 	"triphammer/cmd/triphammer/client/term"
+	"triphammer/cmd/triphammer/client/tree"
 	"triphammer/factory"
 	"triphammer/schema"
 )
@@ -33,17 +34,17 @@ func runTests(c *cobra.Command, o *treeOptions, dir string) error {
 	if err := checkRev(c, o.rev); err != nil {
 		return err
 	}
-	r, err := openTree(c, dir, o.rev)
+	r, err := tree.Open(c.Context(), dir, o.rev)
 	if err != nil {
 		return err
 	}
-	defer r.release()
-	f, report, err := factory.Load(c.Context(), r.Tree, factory.Options{})
+	defer r.Release()
+	f, report, err := factory.Load(c.Context(), r.FS, factory.Options{})
 	if err != nil {
 		return exit.With(exit.Usage, "%w", err)
 	}
 	if report.Diagnostics.HasErrors() {
-		_ = schema.Print(c.ErrOrStderr(), "text", report, schema.PrintOptions{Prefix: r.prefix, Source: r.Source})
+		_ = schema.Print(c.ErrOrStderr(), "text", report, schema.PrintOptions{Prefix: r.Prefix, Source: r.Source})
 		return exit.With(exit.Usage, "the definitions are not valid: nothing was tested")
 	}
 	results, failed := f.RunTests(), 0
@@ -56,15 +57,15 @@ func runTests(c *cobra.Command, o *treeOptions, dir string) error {
 	switch o.format {
 	case "text":
 		for _, t := range results {
-			printTest(out, r.prefix, t)
+			printTest(out, r.Prefix, t)
 		}
 		fmt.Fprintf(out, "%d of %d tests pass\n", len(results)-failed, len(results))
 	case "json":
-		err = term.WriteJSON(out, testsShown(r.prefix, results))
+		err = term.WriteJSON(out, testsShown(r.Prefix, results))
 	case "junit":
 		var cases []schema.Case
 		for _, t := range results {
-			one := schema.Case{Class: r.prefix + t.Path, Name: t.Name}
+			one := schema.Case{Class: r.Prefix + t.Path, Name: t.Name}
 			if !t.Passed {
 				one.Failure = fmt.Sprintf("%s:%d: %s", one.Class, t.Line, t.Failure())
 			}

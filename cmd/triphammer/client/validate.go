@@ -4,17 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
-	"path"
-	"path/filepath"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"triphammer/applier"
-	"triphammer/applier/gitrepo"
 	"triphammer/cmd/triphammer/client/exit"
+	"triphammer/cmd/triphammer/client/tree"
 	"triphammer/factory"
 	"triphammer/schema"
 	"triphammer/server/api"
@@ -74,25 +71,25 @@ func validate(c *cobra.Command, o *treeOptions, paths []string) error {
 	if len(paths) == 0 {
 		paths = []string{"."}
 	}
-	var roots []Folder
+	var roots []tree.Folder
 	defer func() {
 		for _, r := range roots {
-			r.release()
+			r.Release()
 		}
 	}()
 	for _, dir := range paths {
-		r, err := openTree(c, dir, o.rev)
+		r, err := tree.Open(c.Context(), dir, o.rev)
 		if err != nil {
 			return err
 		}
 		if o.format != "text" && o.format != "json" {
-			r.prefix = inRepository(dir, r.prefix)
+			r.Prefix = tree.InRepository(dir, r.Prefix)
 		}
 		roots = append(roots, r)
 		if !o.all {
 			continue
 		}
-		below, err := factoriesBelow(r)
+		below, err := tree.Below(r)
 		if err != nil {
 			return exit.With(exit.Usage, "%w", err)
 		}
@@ -112,11 +109,11 @@ func validate(c *cobra.Command, o *treeOptions, paths []string) error {
 	}
 	// With one factory, paths are relative to it, and the printer adds the prefix. With
 	// several, merged adds the prefix to tell them apart.
-	report, opt := reports[0], schema.PrintOptions{Version: Version, Prefix: roots[0].prefix, Source: roots[0].Source}
+	report, opt := reports[0], schema.PrintOptions{Version: Version, Prefix: roots[0].Prefix, Source: roots[0].Source}
 	if len(roots) > 1 {
 		report, opt = merged(roots, reports), schema.PrintOptions{Version: Version, Source: func(name string) []byte {
 			for _, r := range roots {
-				if rest, ok := strings.CutPrefix(name, r.prefix); ok {
+				if rest, ok := strings.CutPrefix(name, r.Prefix); ok {
 					if text := r.Source(rest); text != nil {
 						return text
 					}
@@ -140,8 +137,8 @@ func validate(c *cobra.Command, o *treeOptions, paths []string) error {
 }
 
 // check validates one factory, on this machine and with --server also on that server.
-func check(c *cobra.Command, r Folder, strict bool) (*schema.Report, error) {
-	read := applier.NewRecorder(r.Tree)
+func check(c *cobra.Command, r tree.Folder, strict bool) (*schema.Report, error) {
+	read := applier.NewRecorder(r.FS)
 	_, report, err := factory.Load(c.Context(), read, factory.Options{Strict: strict})
 	if err != nil {
 		return nil, exit.With(exit.Usage, "%w", err)
@@ -187,11 +184,11 @@ func (cl *Client) propose(ctx context.Context, tree applier.Snapshot, deliveries
 	return &answer, err
 }
 
-func merged(roots []Folder, reports []*schema.Report) *schema.Report {
+func merged(roots []tree.Folder, reports []*schema.Report) *schema.Report {
 	all := &schema.Report{SchemaVersion: schema.Version}
 	for i, report := range reports {
 		all.Partial, all.Checked = all.Partial || report.Partial, report.Checked
-		prefix := roots[i].prefix
+		prefix := roots[i].Prefix
 		for _, name := range report.Files {
 			all.Files = append(all.Files, prefix+name)
 		}
@@ -220,22 +217,6 @@ func writeStepSummary(report *schema.Report, opt schema.PrintOptions) error {
 	return errors.Join(schema.WriteStepSummary(f, report, opt), f.Close())
 }
 
-// Folder is a folder of definitions, in the working tree or in a commit.
-type Folder struct {
-	Tree    fs.FS
-	prefix  string // the folder within its repository, or the given one; ends in a slash
-	release func()
-}
-
-// Source reads a file of the folder; nil if the file cannot be read.
-func (r Folder) Source(name string) []byte {
-	text, err := fs.ReadFile(r.Tree, name)
-	if err != nil {
-		return nil
-	}
-	return text
-}
-
 // checkRev refuses an empty --rev, because it usually comes from an unset variable of a
 // script.
 func checkRev(c *cobra.Command, rev string) error {
@@ -243,111 +224,4 @@ func checkRev(c *cobra.Command, rev string) error {
 		return exit.With(exit.Usage, "--rev is empty: name a commit, or leave it out for the working tree")
 	}
 	return nil
-}
-
-// openTree opens the definitions in a folder. With rev, the folder need not exist any more.
-func openTree(c *cobra.Command, dir, rev string) (Folder, error) {
-	if rev != "" {
-		repo, folder, err := repositoryOf(dir)
-		if err != nil {
-			return Folder{}, exit.With(exit.Usage, "%w", err)
-		}
-		commit, err := repo.Commit(c.Context(), rev)
-		if err != nil {
-			return Folder{}, exit.With(exit.Usage, "%w", err)
-		}
-		tree, err := repo.Tree(c.Context(), commit.Hash, folder)
-		if err != nil {
-			return Folder{}, exit.With(exit.Usage, "%w", err)
-		}
-		return Folder{tree, slashed(folder), func() {}}, nil
-	}
-	info, err := os.Stat(dir)
-	if err != nil {
-		return Folder{}, exit.With(exit.Usage, "%w", err)
-	}
-	if !info.IsDir() {
-		return Folder{}, exit.With(exit.Usage, "%s is not a folder: name the one that holds factory.yaml", dir)
-	}
-	w, err := gitrepo.OpenWorkTree(dir)
-	if err != nil {
-		return Folder{}, exit.With(exit.Usage, "%w", err)
-	}
-	return Folder{w.FS(), slashed(filepath.Clean(dir)), func() { _ = w.Close() }}, nil
-}
-
-// repositoryOf finds the repository of a folder, and the path of the folder in it. It
-// follows links in the part of the path that exists. The rest may exist only in a commit,
-// or in a bare repository.
-func repositoryOf(dir string) (repo *gitrepo.Repo, folder string, err error) {
-	there, err := filepath.Abs(dir)
-	if err != nil {
-		return nil, "", err
-	}
-	for rest := ""; ; there = filepath.Dir(there) {
-		target, err := filepath.EvalSymlinks(there)
-		if err == nil {
-			there = filepath.Join(target, rest)
-			break
-		}
-		if !errors.Is(err, fs.ErrNotExist) {
-			return nil, "", err
-		}
-		rest = filepath.Join(filepath.Base(there), rest)
-	}
-	if repo, err = gitrepo.Open(there, "main"); err != nil {
-		return nil, "", err
-	}
-	folder, err = filepath.Rel(repo.Root(), there)
-	return repo, filepath.ToSlash(folder), err
-}
-
-// inRepository is the path of a folder in its repository. Services name files by that
-// path, wherever the job ran. Outside of a repository, it is the given path.
-func inRepository(dir, asked string) string {
-	_, folder, err := repositoryOf(dir)
-	if err != nil {
-		return asked
-	}
-	return slashed(folder)
-}
-
-func slashed(dir string) string {
-	if dir == "." {
-		return ""
-	}
-	return path.Clean(filepath.ToSlash(dir)) + "/"
-}
-
-// factoriesBelow finds the factories in a folder, including the folder itself and those inside
-// another factory. It does not look into hidden folders and node_modules.
-func factoriesBelow(r Folder) ([]Folder, error) {
-	var found []Folder
-	err := fs.WalkDir(r.Tree, ".", func(name string, d fs.DirEntry, err error) error {
-		if err != nil || !d.IsDir() {
-			return err
-		}
-		if base := path.Base(name); name != "." && (strings.HasPrefix(base, ".") || base == "node_modules") {
-			return fs.SkipDir
-		}
-		entries, err := fs.ReadDir(r.Tree, name)
-		if err != nil {
-			return err
-		}
-		for _, e := range entries {
-			if e.Name() == "factory.yaml" {
-				sub, err := fs.Sub(r.Tree, name)
-				if err != nil {
-					return err
-				}
-				found = append(found, Folder{sub, r.prefix + slashed(name), func() {}})
-				break
-			}
-		}
-		return nil
-	})
-	if len(found) > 0 {
-		found[0].release = r.release
-	}
-	return found, err
 }

@@ -15,6 +15,7 @@ import (
 	"triphammer/applier/gitrepo"
 	"triphammer/cmd/triphammer/client"
 	"triphammer/cmd/triphammer/client/term"
+	"triphammer/cmd/triphammer/client/tree"
 	"triphammer/factory"
 	"triphammer/schema"
 	"triphammer/server/api"
@@ -273,7 +274,7 @@ func (f *feed) saved(ctx context.Context, a *applier.Apply, newest bool) error {
 		if made, err := f.makeSecrets(ctx, a); err != nil || made {
 			return err // an apply with them follows
 		}
-		source = client.Folder{Tree: f.source.FS()}.Source
+		source = tree.Folder{FS: f.source.FS()}.Source
 	}
 	mark, text := f.Paint(term.ColourGood, "✓")+"     ", "applied: "+changesOf(a.Plan)
 	switch a.Outcome {
