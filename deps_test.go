@@ -73,7 +73,14 @@ var allowed = map[string][]string{
 	"server":                                     {"server/terms", "server/access", "server/api", "server/authoring", "server/hosted", "server/mcp", "server/oidc", "schema", "factory", "factory/edit", "factory/filter", "factory/match", "factory/native", "factory/signature", "applier", "server/disk", "server/secret", "server/store", "server/store/copy", "server/run", "server/run/task", "server/run/event", "server/delivery", "server/dashboard"},
 	"server/notify":                              {"applier", "server/api", "factory/signature", "server/secret", "server/store"},
 	"examples":                                   {},
-	"cmd/triphammer":                             {"*"},
+	"cmd/triphammer":                             {"cmd/triphammer/client", "cmd/triphammer/client/exit", "cmd/triphammer/host"},
+	"cmd/triphammer/client":                      {"cmd/triphammer/client/exit", "cmd/triphammer/client/settings", "cmd/triphammer/client/term", "cmd/triphammer/client/tree", "applier", "applier/gitrepo", "docs", "examples", "factory", "factory/edit", "factory/native", "factory/signature", "schema", "server/api", "server/inert", "server/mcp", "server/run/event", "server/secret", "server/terms"},
+	"cmd/triphammer/client/exit":                 {},
+	"cmd/triphammer/client/settings":             {"cmd/triphammer/client/exit"},
+	"cmd/triphammer/client/term":                 {"cmd/triphammer/client/exit", "schema", "server/api", "server/inert", "server/run/event", "server/terms"},
+	"cmd/triphammer/client/term/termtest":        {}, // for tests
+	"cmd/triphammer/client/tree":                 {"cmd/triphammer/client/exit", "applier", "applier/gitrepo", "factory", "factory/edit", "schema"},
+	"cmd/triphammer/host":                        {"*"},
 	"bench":                                      {"*"},
 }
 
@@ -96,7 +103,7 @@ var owners = map[string][]string{
 	"github.com/ProtonMail/go-crypto":       {"applier/gitrepo"},
 	"golang.org/x/crypto/ssh":               {"applier/gitrepo", "applier/gitrepo/gittest"},
 	"html/template":                         {"server/dashboard"},
-	"github.com/spf13/cobra":                {"cmd/triphammer"},
+	"github.com/spf13/cobra":                {"cmd/triphammer", "cmd/triphammer/client", "cmd/triphammer/client/settings", "cmd/triphammer/client/term", "cmd/triphammer/host"},
 	"github.com/coder/acp-go-sdk":           {"server/inside/acp"},
 	"github.com/prometheus/client_golang":   {"server"},
 	"github.com/getkin/kin-openapi":         {"server"},
@@ -191,7 +198,7 @@ func TestImports(t *testing.T) {
 }
 
 // walls say what a room must not reach, by whatever way, and why. As in patterns of the go command,
-// "/..." means the packages below it too.
+// "/..." means the packages below it too. The packages after "but" are free.
 var walls = []struct{ room, never, why string }{
 	{"server/inside/...", "server/store/...", "what works within the walls of a run must not bring what the server keeps"},
 	{"server/inside/...", "factory/...", "the inside does as it is told, and reads no definition: a repository that a run clones can hold one"},
@@ -211,12 +218,13 @@ var walls = []struct{ room, never, why string }{
 	{"server/run", "server/worker", "what a run is does not depend on who executes it"},
 	{"server/authoring", "server", "what changes a definition decides alike for every caller: it knows no HTTP, so gin stays outside"},
 	{"server/dashboard/...", "server/run/...", "pages show what the API answers"},
+	{"cmd/triphammer/client/...", "server/... but server/api server/mcp", "a command asks the API of a server, so that it works the same for a server elsewhere, and on systems that no server runs on"},
 }
 
 // TestWalls: no room reaches by any way what its wall keeps from it.
 func TestWalls(t *testing.T) {
 	// They know nothing but what they are given, so that any room may have them.
-	leaves := []string{"server/run/event", "server/run/task", "factory/hosts", "factory/jsonscan", "factory/native", "factory/filter", "factory/signature", "factory/match"}
+	leaves := []string{"server/run/event", "server/run/task", "factory/hosts", "factory/jsonscan", "factory/native", "factory/filter", "factory/signature", "factory/match", "server/inert", "server/secret", "server/terms"}
 	within := func(pkg, room string) bool {
 		room, below := strings.CutSuffix(room, "/...")
 		return pkg == room || below && strings.HasPrefix(pkg, room+"/")
@@ -237,8 +245,9 @@ func TestWalls(t *testing.T) {
 					}
 				}
 			}
+			never, free, _ := strings.Cut(wall.never, " but ")
 			for reached := range from {
-				if within(reached, wall.never) && !within(reached, wall.room) && !slices.Contains(leaves, reached) {
+				if within(reached, never) && !slices.Contains(strings.Fields(free), reached) && !within(reached, wall.room) && !slices.Contains(leaves, reached) {
 					t.Errorf("%s reaches %s, by %s: %s", pkg, reached, from[reached], wall.why)
 				}
 			}

@@ -20,6 +20,8 @@ import (
 	"testing"
 	"time"
 
+	"triphammer/cmd/triphammer/client"
+	"triphammer/cmd/triphammer/host"
 	"triphammer/server/api"
 	"triphammer/server/run/event"
 	"triphammer/server/run/fakemodel"
@@ -95,7 +97,7 @@ var realAgents = []realAgent{
 }
 
 // opencodeEnvironment keeps opencode from optimizing its code, for which the runs are too short.
-const opencodeEnvironment = "env: {BUN_JSC_useFTLJIT: '0', OPENCODE_CONFIG_CONTENT: '" + opencodeProvider + "'}\n"
+const opencodeEnvironment = "env: {BUN_JSC_useFTLJIT: '0', OPENCODE_CONFIG_CONTENT: '" + host.OpencodeProvider + "'}\n"
 
 // geminiSettings say where its credential is, and keep gemini from removing a conversation as
 // soon as it has gone on once.
@@ -319,7 +321,7 @@ var agentCases = []agentCase{
 		name: "cancel", prompt: "MODEL: repeat touch started; sleep 600\n", state: "CANCELLED", message: "while it was in progress",
 		during: func(w *agentsWorld, id string) {
 			// Not every agent tells that a command has begun.
-			err := waitFor(w.t.Context(), startTime, "no command sleeps", func() (bool, error) {
+			err := client.WaitFor(w.t.Context(), startTime, "no command sleeps", func() (bool, error) {
 				return strings.Contains(strings.Join(processesOf(id), "\n"), " sleep 600"), nil
 			})
 			if err != nil {
@@ -434,7 +436,7 @@ func (w *agentsWorld) get(path string, into any) {
 // ended waits for the end of a run, and reads all of it.
 func (w *agentsWorld) ended(id string) (r agentRun) {
 	w.t.Helper()
-	err := waitFor(w.t.Context(), startTime, id+" does not end", func() (bool, error) {
+	err := client.WaitFor(w.t.Context(), startTime, id+" does not end", func() (bool, error) {
 		w.get("runs/"+id, &r.Run)
 		return r.FinishedAt != nil, nil
 	})
@@ -534,7 +536,7 @@ func (w *agentsWorld) goOn(model *listening, worked map[string]api.Run) {
 			continue
 		}
 		if a.forgetful {
-			err := waitFor(t.Context(), 2*time.Minute, "the minute does not end", func() (bool, error) {
+			err := client.WaitFor(t.Context(), 2*time.Minute, "the minute does not end", func() (bool, error) {
 				return time.Now().Truncate(time.Minute).After(*first.StartedAt), nil
 			})
 			if err != nil {
@@ -545,7 +547,7 @@ func (w *agentsWorld) goOn(model *listening, worked map[string]api.Run) {
 		runs[a.name] = strings.TrimSpace(w.run("", "runs", "followup", first.RunID, "--message", text, "-o", "name"))
 	}
 	for name, id := range runs {
-		err := waitFor(t.Context(), startTime, name+" does not ask the model", func() (bool, error) { return knows(name), nil })
+		err := client.WaitFor(t.Context(), startTime, name+" does not ask the model", func() (bool, error) { return knows(name), nil })
 		if err != nil {
 			t.Fatalf("%v\n%s", err, w.run("", "runs", "logs", id))
 		}
@@ -591,7 +593,7 @@ func TestDoctorTries(t *testing.T) {
 	cmd := exec.Command(binary, "doctor", "--try", "--run-read", agents)
 	cmd.Env = append(environment(t.TempDir()), "PATH="+path)
 	out, err := cmd.CombinedOutput()
-	for _, name := range defaultHarnesses() {
+	for _, name := range host.DefaultHarnesses() {
 		if !regexp.MustCompile("(?m)^ok +" + name + " +answers").Match(out) {
 			t.Errorf("%s does not answer", name)
 		}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"triphammer/applier/gitrepo/gittest"
+	"triphammer/cmd/triphammer/client"
 	"triphammer/factory"
 	"triphammer/server/api"
 	"triphammer/server/worker/harness"
@@ -121,7 +122,7 @@ func TestPrivateRepository(t *testing.T) {
 	run := func(want string) (id string, r api.Run) {
 		t.Helper()
 		id = strings.TrimSpace(w.run("", "runs", "create", "--environment", "env", "--prompt", "Repair it.", "-o", "name"))
-		err := waitFor(t.Context(), 30*time.Second, "the run does not end", func() (bool, error) {
+		err := client.WaitFor(t.Context(), 30*time.Second, "the run does not end", func() (bool, error) {
 			return json.Unmarshal([]byte(w.run("", "runs", "show", id, "-o", "json")), &r) == nil && r.FinishedAt != nil, nil
 		})
 		if err != nil {

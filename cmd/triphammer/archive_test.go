@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"triphammer/cmd/triphammer/client/exit"
 	"triphammer/server/api"
 )
 
@@ -94,7 +95,7 @@ func TestRestoreRefuses(t *testing.T) {
 	} {
 		changed := rewritten(t, full, change)
 		for _, args := range [][]string{{"--verify"}, {"--data", "new"}} {
-			if out := w.fails(exitBad, append([]string{"db", "restore", changed}, args...)...); !strings.Contains(out, want) {
+			if out := w.fails(exit.Bad, append([]string{"db", "restore", changed}, args...)...); !strings.Contains(out, want) {
 				t.Errorf("%v: %q instead of %q", args, out, want)
 			}
 		}

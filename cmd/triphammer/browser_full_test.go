@@ -18,6 +18,8 @@ import (
 	"github.com/chromedp/cdproto/page"
 	"github.com/chromedp/cdproto/runtime"
 	"github.com/chromedp/chromedp"
+
+	"triphammer/cmd/triphammer/client"
 )
 
 // patience is how long a person at the browser waits for what should come.
@@ -181,7 +183,7 @@ func call(script string, texts ...string) string {
 // until waits for a condition.
 func (b *tab) until(what string, done func() (bool, error)) {
 	b.t.Helper()
-	if err := waitFor(b.ctx, patience, what, done); err != nil {
+	if err := client.WaitFor(b.ctx, patience, what, done); err != nil {
 		b.t.Fatalf("%v\n%s\n%s", err, b.text(), strings.Join(b.complained(), "\n"))
 	}
 }

@@ -23,6 +23,7 @@ import (
 	"testing"
 	"time"
 
+	"triphammer/cmd/triphammer/client"
 	"triphammer/factory/signature"
 	"triphammer/server/api"
 	"triphammer/server/store/storetest"
@@ -257,7 +258,7 @@ func (c *fleet) say(format string, args ...any) {
 // await waits for a condition.
 func (c *fleet) await(what string, done func() bool) {
 	c.t.Helper()
-	err := waitFor(c.t.Context(), 5*time.Minute, "waited too long for "+what, func() (bool, error) { return done(), nil })
+	err := client.WaitFor(c.t.Context(), 5*time.Minute, "waited too long for "+what, func() (bool, error) { return done(), nil })
 	if err != nil {
 		c.t.Fatal(err)
 	}
@@ -533,7 +534,7 @@ func (c *fleet) rotate(behind *node) {
 // quiet waits until all runs have ended.
 func (c *fleet) quiet(within time.Duration) error {
 	left := ""
-	return waitFor(c.t.Context(), within, "runs do not end", func() (bool, error) {
+	return client.WaitFor(c.t.Context(), within, "runs do not end", func() (bool, error) {
 		var open int
 		err := c.db.QueryRowContext(c.t.Context(), "SELECT count(*), coalesce(string_agg(state || ' ' || automation, ', '), '') FROM runs WHERE state NOT IN ('SUCCEEDED', 'FAILED', 'CANCELLED')").Scan(&open, &left)
 		return open == 0, err

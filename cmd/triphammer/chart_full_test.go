@@ -34,6 +34,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"sigs.k8s.io/yaml"
 
+	"triphammer/cmd/triphammer/client"
 	"triphammer/server/store/storetest"
 	"triphammer/server/worker/executor/kubernetes"
 )
@@ -593,7 +594,7 @@ func checkDeployment(t *testing.T, name string, d *appsv1.Deployment, all map[st
 			t.Errorf("%s: a probe asks at %s", name, probe.HTTPGet.Port.String())
 		}
 	}
-	command, rest, err := newRoot().Find(c.Args)
+	command, rest, err := client.NewRoot(thisHost).Find(c.Args)
 	if err == nil {
 		err = command.ParseFlags(rest)
 	}

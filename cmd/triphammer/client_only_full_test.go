@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"triphammer/cmd/triphammer/client/exit"
 )
 
 // TestClient: the program that other systems than Linux have checks definitions, reaches a
@@ -39,7 +41,7 @@ func TestClient(t *testing.T) {
 	run(0, "one", "runs", "list")
 	run(0, "triphammer", "version")
 	for _, args := range [][]string{{"serve", "--data", "x"}, {"dev"}, {"worker"}, {"doctor"}, {"db", "backup"}, {"config", "show"}} {
-		run(exitUsage, "needs Linux", args...)
+		run(exit.Usage, "needs Linux", args...)
 	}
-	run(exitUsage, "--server URL", "status", "--data", "x")
+	run(exit.Usage, "--server URL", "status", "--data", "x")
 }

@@ -21,6 +21,8 @@ import (
 	"testing"
 	"time"
 
+	"triphammer/cmd/triphammer/client"
+	"triphammer/cmd/triphammer/client/exit"
 	"triphammer/server/api"
 	"triphammer/server/store/storetest"
 )
@@ -97,7 +99,7 @@ func (w *world) on(address string) string {
 // eventually waits until something is true.
 func eventually(t testing.TB, what string, patience time.Duration, is func() bool) {
 	t.Helper()
-	if err := waitFor(t.Context(), patience, "it is not so that "+what, func() (bool, error) { return is(), nil }); err != nil {
+	if err := client.WaitFor(t.Context(), patience, "it is not so that "+what, func() (bool, error) { return is(), nil }); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -270,9 +272,9 @@ func TestSeveralServers(t *testing.T) {
 		last, ids, finished := "", []string(nil), false
 		for turn := 0; !finished && turn < 1000; turn++ {
 			w := c.nodes[turn%3]
-			cl := &client{http: http.DefaultClient, base: "http://" + w.addr, key: key}
+			cl := &client.Client{HTTP: http.DefaultClient, Base: "http://" + w.addr, Key: key}
 			few := 0
-			_ = cl.stream(t.Context(), "/agent/runs/"+id+"/events", last, func(id, kind string, _ []byte) error {
+			_ = cl.Stream(t.Context(), "/agent/runs/"+id+"/events", last, func(id, kind string, _ []byte) error {
 				last, ids = id, append(ids, id)
 				finished = kind == "state" && strings.HasSuffix(id, "SUCCEEDED")
 				if few++; few == 3 && !finished {
@@ -346,7 +348,7 @@ func TestSeveralServers(t *testing.T) {
 	t.Run("what lives on one machine is refused", func(t *testing.T) {
 		w := &world{t: t, dir: t.TempDir(), addr: freeAddress(t), env: c.env}
 		out, err := w.command("serve", "--hosted", "mine").CombinedOutput()
-		if exitStatus(err) != exitUsage || !strings.Contains(string(out), "hosted factory lives in the data directory of one machine") {
+		if exitStatus(err) != exit.Usage || !strings.Contains(string(out), "hosted factory lives in the data directory of one machine") {
 			t.Errorf("%v\n%s", err, out)
 		}
 		out, err = c.nodes[1].command("factories", "create", "mine").CombinedOutput()
@@ -355,7 +357,7 @@ func TestSeveralServers(t *testing.T) {
 		}
 		w.env = []string{c.env[0]} // another sealing key
 		out, err = w.command("serve", "--repo", filepath.Join(c.dir, "repo")).CombinedOutput()
-		if exitStatus(err) != exitUsage || !strings.Contains(string(out), "sealed with the key of the servers that use it already") {
+		if exitStatus(err) != exit.Usage || !strings.Contains(string(out), "sealed with the key of the servers that use it already") {
 			t.Errorf("%v\n%s", err, out)
 		}
 	})

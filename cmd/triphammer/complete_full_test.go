@@ -9,6 +9,8 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"triphammer/cmd/triphammer/client"
 )
 
 // TestCompletion asks for the completion of every argument that names something, and of every flag
@@ -21,8 +23,8 @@ func TestCompletion(t *testing.T) {
 	w.run("", "schedules", "create", "--name", "tidy", "--cron", "0 6 * * *", "--prompt", "Tidy.")
 	w.run("", "keys", "create", "ada")
 	w.run("a-key", "context", "add", "prod", "--server", "http://127.0.0.1:1", "--unchecked")
-	for _, one := range completions {
-		w.run("", "api", "GET", one.list) // it is a route
+	for _, one := range client.Completions {
+		w.run("", "api", "GET", one.List) // it is a route
 	}
 	few := []string{"sessions", "confirm", "dismiss"} // there is none, and the route is asked for above
 	everyCommand(commandTree(), func(c *cobra.Command) {
@@ -30,8 +32,8 @@ func TestCompletion(t *testing.T) {
 		if len(path) == 0 || path[0] == "help" || path[0] == "completion" || c.Hidden {
 			return
 		}
-		for i, word := range argumentsOf(c) {
-			if c.Name() == "create" || c.Name() == "add" || otherArguments[word] != "" || namesFile.MatchString(word) ||
+		for i, word := range client.ArgumentsOf(c) {
+			if c.Name() == "create" || c.Name() == "add" || otherArguments[word] != "" || client.NamesFile.MatchString(word) ||
 				slices.ContainsFunc(append(path, c.Parent().Name()), func(name string) bool { return slices.Contains(few, name) }) {
 				continue
 			}
@@ -41,8 +43,8 @@ func TestCompletion(t *testing.T) {
 			}
 		}
 		c.Flags().VisitAll(func(f *pflag.Flag) {
-			asks := completionFlags[f.Name] != ""
-			if !asks && completionWords[f.Name] == nil || asks && !reachesServer(c) {
+			asks := client.CompletionFlags[f.Name] != ""
+			if !asks && client.CompletionWords[f.Name] == nil || asks && !client.ReachesServer(c) {
 				return
 			}
 			if offered := w.completed(append(path, "--"+f.Name, "")...); len(offered) == 0 {

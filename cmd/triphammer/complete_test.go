@@ -2,8 +2,6 @@ package main
 
 import (
 	"maps"
-	"net/http"
-	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
@@ -13,7 +11,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"triphammer/server/dashboard"
+	"triphammer/cmd/triphammer/client"
 	"triphammer/server/terms"
 )
 
@@ -63,67 +61,6 @@ func TestCompletionOfIDs(t *testing.T) {
 	}
 }
 
-// TestPagesOfNouns holds what open opens to the routes of the pages, in both directions.
-func TestPagesOfNouns(t *testing.T) {
-	routes := make(map[string]bool) // true: something leads there
-	for _, r := range dashboard.Routes {
-		if r.Method == http.MethodGet {
-			routes[r.Path] = false
-		}
-	}
-	leads := func(what, path string, alternatives ...string) {
-		t.Helper()
-		for _, path := range append(alternatives, path) {
-			if _, is := routes[path]; is {
-				routes[path] = true
-				return
-			}
-		}
-		t.Errorf("%s leads to %s, which is no page", what, path)
-	}
-	for _, s := range sections() {
-		leads(s.Name, s.Path)
-	}
-	for noun, of := range completions {
-		switch path, _, _ := strings.Cut(of.page, "?"); {
-		case strings.HasSuffix(of.page, "/"):
-			leads(noun, of.page+":id", of.page+":name")
-		case path != "":
-			leads(noun, path)
-		}
-	}
-	elsewhere := []string{"/artifacts/:id"} // a download, which the page of its run has
-	for path, found := range routes {
-		if !found && (strings.HasSuffix(path, "/:id") || strings.HasSuffix(path, "/:name")) && !slices.Contains(elsewhere, path) {
-			t.Errorf("open does not know what has the page %s", path)
-		}
-	}
-}
-
-// TestBrowser: what $BROWSER names is taken, with the address in its place.
-func TestBrowser(t *testing.T) {
-	const address = "https://hammer.example.com/runs?a=b&c=%73"
-	t.Setenv("DISPLAY", "")
-	t.Setenv("WAYLAND_DISPLAY", "")
-	for browser, want := range map[string]string{
-		"true": "true " + address, "nowhere:true -n": "true -n " + address, "::true --url=%s -n": "true --url=" + address + " -n",
-		"": "no display", "nowhere": `$BROWSER names "nowhere"`, "nowhere true": `$BROWSER names "nowhere true"`, ":": `$BROWSER names ":"`,
-	} {
-		t.Setenv("BROWSER", browser)
-		show, err := findBrowser()
-		if err != nil {
-			if !strings.Contains(err.Error(), want) {
-				t.Errorf("%q: %v", browser, err)
-			}
-			continue
-		}
-		cmd := show(address)
-		if got := strings.Join(append([]string{filepath.Base(cmd.Path)}, cmd.Args[1:]...), " "); got != want {
-			t.Errorf("%q: %s", browser, got)
-		}
-	}
-}
-
 // TestCompletionNouns checks that each table of completion is used.
 func TestCompletionNouns(t *testing.T) {
 	used := make(map[string]bool)
@@ -131,8 +68,8 @@ func TestCompletionNouns(t *testing.T) {
 		used[c.Name()] = true
 		c.Flags().VisitAll(func(f *pflag.Flag) { used["--"+f.Name] = true })
 	})
-	names := slices.Collect(maps.Keys(completions))
-	for _, table := range [][]string{slices.Collect(maps.Keys(completionFlags)), slices.Collect(maps.Keys(completionWords))} {
+	names := slices.Collect(maps.Keys(client.Completions))
+	for _, table := range [][]string{slices.Collect(maps.Keys(client.CompletionFlags)), slices.Collect(maps.Keys(client.CompletionWords))} {
 		for _, name := range table {
 			names = append(names, "--"+name)
 		}
@@ -149,19 +86,11 @@ func TestCompletionNouns(t *testing.T) {
 func TestCompletionOfSilentServer(t *testing.T) {
 	w := completionWorld(t)
 	w.signal(syscall.SIGSTOP)
-	c := newRoot()
-	show, _, err := c.Find([]string{"webhooks", "show"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := show.Flags().Set("data", filepath.Join(w.dir, "data")); err != nil {
-		t.Fatal(err)
-	}
 	before := time.Now()
-	if words, _ := completeNoun("webhooks")(show, nil, ""); len(words) > 0 {
+	if words := w.completed("webhooks", "show", ""); len(words) > 0 {
 		t.Errorf("a server that is stopped offered %v", words)
 	}
-	if took := time.Since(before); took >= lockPatience {
+	if took := time.Since(before); took >= 5*time.Second {
 		t.Errorf("it took %v", took)
 	}
 }

@@ -1,5 +1,3 @@
-//go:build linux && !client
-
 package main
 
 import (
@@ -17,6 +15,10 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"triphammer/cmd/triphammer/client"
+	"triphammer/cmd/triphammer/client/exit"
+	"triphammer/cmd/triphammer/client/term/termtest"
 )
 
 // asPerson is a command of somebody who has contexts at home.
@@ -47,7 +49,7 @@ func TestContextsAtOnce(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	file := filepath.Join(home, ".config", "triphammer", contextsFile)
+	file := filepath.Join(home, ".config", "triphammer", client.ContextsFile)
 	text, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
@@ -68,9 +70,9 @@ func TestKeyUnseen(t *testing.T) {
 	for _, c := range []struct {
 		typed string
 		want  int
-	}{{"thk_typed\n", 0}, {"thk_typed\x03", exitInterrupted}} {
+	}{{"thk_typed\n", 0}, {"thk_typed\x03", exit.Interrupted}} {
 		home := t.TempDir()
-		person, program := pseudoTerminal(t)
+		person, program := termtest.Open(t)
 		var shown lockedText
 		go func() { _, _ = io.Copy(&shown, person) }() // it ends when the test closes the terminal
 		cmd := asPerson(home, "context", "add", "prod", "--server", "http://127.0.0.1:1", "--unchecked")
@@ -80,8 +82,8 @@ func TestKeyUnseen(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer func() { _ = cmd.Process.Kill() }() // it has ended unless the test failed
-		err := waitFor(context.Background(), 30*time.Second, "nothing asks for the key", func() (bool, error) {
-			return strings.Contains(shown.String(), "Value of the API key: ") && !lineMode(t, program), nil
+		err := client.WaitFor(context.Background(), 30*time.Second, "nothing asks for the key", func() (bool, error) {
+			return strings.Contains(shown.String(), "Value of the API key: ") && !termtest.LineMode(t, program), nil
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -106,10 +108,10 @@ func TestKeyUnseen(t *testing.T) {
 		if strings.Contains(shown.String(), "typed") {
 			t.Errorf("%q: the key is shown:\n%s", c.typed, shown.String())
 		}
-		if !lineMode(t, program) {
+		if !termtest.LineMode(t, program) {
 			t.Errorf("%q: the terminal is not as it was", c.typed)
 		}
-		if _, err := os.Stat(filepath.Join(home, ".config", "triphammer", contextsFile)); (err == nil) != (c.want == 0) {
+		if _, err := os.Stat(filepath.Join(home, ".config", "triphammer", client.ContextsFile)); (err == nil) != (c.want == 0) {
 			t.Errorf("%q: saved: %v", c.typed, err)
 		}
 	}

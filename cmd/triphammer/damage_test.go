@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"triphammer/cmd/triphammer/client"
+	"triphammer/cmd/triphammer/client/exit"
 	"triphammer/server/api"
 )
 
@@ -77,7 +79,7 @@ func TestDamage(t *testing.T) {
 		t.Errorf("the payload: %+v, %v", got, err)
 	}
 	for _, args := range [][]string{{"payload"}, {"replay"}} {
-		said := w.fails(exitBad, "deliveries", args[0], id)
+		said := w.fails(exit.Bad, "deliveries", args[0], id)
 		if !strings.Contains(said, "the payload of "+id+" is not what was stored") || strings.Contains(said, "cluster") {
 			t.Errorf("deliveries %s: %s", args[0], said)
 		}
@@ -86,7 +88,7 @@ func TestDamage(t *testing.T) {
 		t.Errorf("the belt: %s", shown)
 	}
 	var runs []api.Run
-	err := waitFor(t.Context(), 20*time.Second, "the run has not ended", func() (bool, error) {
+	err := client.WaitFor(t.Context(), 20*time.Second, "the run has not ended", func() (bool, error) {
 		w.list(&runs, "runs", "list")
 		return len(runs) == 1 && runs[0].State != "QUEUED" && runs[0].State != "INPROGRESS", nil
 	})
@@ -114,7 +116,7 @@ func TestDamage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	err = waitFor(t.Context(), 20*time.Second, "the transactions are not noted", func() (bool, error) {
+	err = client.WaitFor(t.Context(), 20*time.Second, "the transactions are not noted", func() (bool, error) {
 		w.deliver("hook", fmt.Sprintf(`{"at": %d}`, time.Now().UnixNano())) // so that the note is of after the others
 		now, err := os.ReadFile(marked)
 		return !bytes.Equal(now, was), err

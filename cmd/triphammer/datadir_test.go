@@ -10,6 +10,9 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"triphammer/cmd/triphammer/client/exit"
+	"triphammer/cmd/triphammer/host"
 )
 
 // fails runs a command that must end with that status, and returns what it said.
@@ -43,14 +46,14 @@ func TestLockRemoved(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.run("", "status") // which goes through the server
-	if said := w.fails(exitUnreachable, "serve", "--repo", "repo", "--listen", freeAddress(t)); !strings.Contains(said, "a server is running on it") {
+	if said := w.fails(exit.Unreachable, "serve", "--repo", "repo", "--listen", freeAddress(t)); !strings.Contains(said, "a server is running on it") {
 		t.Errorf("a second server: %s", said)
 	}
 	// Neither does a command that cannot ask the server.
-	if err := os.Remove(filepath.Join(data, socketName)); err != nil {
+	if err := os.Remove(filepath.Join(data, host.SocketName)); err != nil {
 		t.Fatal(err)
 	}
-	if said := w.fails(exitConflict, "secrets", "reseal"); !strings.Contains(said, "stop it first") {
+	if said := w.fails(exit.Conflict, "secrets", "reseal"); !strings.Contains(said, "stop it first") {
 		t.Errorf("reseal: %s", said)
 	}
 	w.kill()
@@ -80,11 +83,11 @@ func TestFirstStartKilled(t *testing.T) {
 			kill := time.AfterFunc(time.Duration(random.Int64N(int64(within))), func() { _ = cmd.Process.Kill() })
 			err := cmd.Wait()
 			kill.Stop()
-			var exit *exec.ExitError
-			if errors.As(err, &exit) && exit.Exited() && exit.ExitCode() != exitConflict { // the key may be there, of an attempt that was killed after it
+			var ended *exec.ExitError
+			if errors.As(err, &ended) && ended.Exited() && ended.ExitCode() != exit.Conflict { // the key may be there, of an attempt that was killed after it
 				t.Fatalf("after a cut-off start: %v", err)
 			}
-			if finished = err == nil || exit.Exited(); !finished {
+			if finished = err == nil || ended.Exited(); !finished {
 				killed++
 			}
 		}

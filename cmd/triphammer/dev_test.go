@@ -1,5 +1,3 @@
-//go:build linux && !client
-
 package main
 
 import (
@@ -15,46 +13,13 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
-
+	"triphammer/cmd/triphammer/client"
+	"triphammer/cmd/triphammer/host"
 	"triphammer/server/api"
 )
-
-// pseudoTerminal is a terminal for a program: what is written to it are keys.
-func pseudoTerminal(t *testing.T) (person, program *os.File) {
-	t.Helper()
-	person, err := os.OpenFile("/dev/ptmx", os.O_RDWR|syscall.O_NOCTTY, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = person.Close() })
-	if err := unix.IoctlSetPointerInt(int(person.Fd()), unix.TIOCSPTLCK, 0); err != nil {
-		t.Fatal(err)
-	}
-	n, err := unix.IoctlGetInt(int(person.Fd()), unix.TIOCGPTN)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if program, err = os.OpenFile(fmt.Sprintf("/dev/pts/%d", n), os.O_RDWR|syscall.O_NOCTTY, 0); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = program.Close() })
-	return person, program
-}
-
-// lineMode tells whether a terminal gives whole lines, and echoes.
-func lineMode(t *testing.T, f *os.File) bool {
-	t.Helper()
-	m, err := unix.IoctlGetTermios(int(f.Fd()), unix.TCGETS)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return m.Lflag&unix.ICANON != 0 && m.Lflag&unix.ECHO != 0
-}
 
 // TestDevSavedWhileItStarts: dev serves what was saved last, also if somebody saves again in the
 // moment in which it starts, and also if a file is half written then.
@@ -86,7 +51,7 @@ func savedWhileItStarts(t *testing.T, half bool) {
 		t.Fatal(err)
 	}
 	defer func() { _ = cmd.Process.Kill() }() // it has ended unless the test failed
-	data := filepath.Join(folder, devFolder, "data")
+	data := filepath.Join(folder, host.DevFolder, "data")
 	save := func(n int) {
 		t.Helper()
 		saved := fmt.Appendf(text, "Save %d.\n", n)
@@ -99,23 +64,23 @@ func savedWhileItStarts(t *testing.T, half bool) {
 		}
 	}
 	saves := 0
-	err = waitFor(t.Context(), 60*time.Second, "dev does not serve", func() (bool, error) {
+	err = client.WaitFor(t.Context(), 60*time.Second, "dev does not serve", func() (bool, error) {
 		save(saves)
-		cl, err := socketClient(t.Context(), data)
+		cl, err := host.SocketClient(t.Context(), data)
 		if err != nil {
 			return false, nil
 		}
-		defer cl.close()
+		defer cl.Close()
 		for ; saves < 500; saves++ { // each between two requests
 			save(saves)
-			if err := cl.get(t.Context(), "/status", nil); err != nil {
+			if err := cl.Get(t.Context(), "/status", nil); err != nil {
 				return false, err
 			}
 		}
 		return true, nil
 	})
 	if err == nil {
-		err = waitFor(t.Context(), 30*time.Second, "what was saved last does not serve", func() (bool, error) {
+		err = client.WaitFor(t.Context(), 30*time.Second, "what was saved last does not serve", func() (bool, error) {
 			return strings.Contains(shown.String(), "Ctrl-C ends it."), nil
 		})
 	}
@@ -157,19 +122,19 @@ func TestDevTellsAll(t *testing.T) {
 	defer func() { _ = cmd.Process.Kill() }() // it has ended unless the test failed
 	until := func(what string, done func() bool) {
 		t.Helper()
-		if err := waitFor(context.Background(), 60*time.Second, what, func() (bool, error) { return done(), nil }); err != nil {
+		if err := client.WaitFor(context.Background(), 60*time.Second, what, func() (bool, error) { return done(), nil }); err != nil {
 			t.Fatalf("%v:\n%s", err, shown.String())
 		}
 	}
-	data := filepath.Join(folder, devFolder, "data")
+	data := filepath.Join(folder, host.DevFolder, "data")
 	until("dev does not serve", func() bool { return strings.Contains(shown.String(), "Ctrl-C ends it.") })
-	cl, err := socketClient(t.Context(), data)
+	cl, err := host.SocketClient(t.Context(), data)
 	if err != nil {
 		t.Fatal(err)
 	}
 	count := func(path string) int {
 		t.Helper()
-		all, err := collect[api.Apply](t.Context(), cl, path, url.Values{}, 0)
+		all, err := client.Collect[api.Apply](t.Context(), cl, path, url.Values{}, 0)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -191,12 +156,12 @@ func TestDevTellsAll(t *testing.T) {
 			}
 		}
 	}
-	secret := filepath.Join(data, madeFolder, "HELLO_WEBHOOK_SECRET")
+	secret := filepath.Join(data, host.MadeFolder, "HELLO_WEBHOOK_SECRET")
 	run("send", "hello", "--data", data, "--secret-file", secret, "--payload", `{"event": "other"}`, "--count", "400")
 	run("send", "hello", "--data", data, "--secret-file", secret, "--payload", `{"event": "greet"}`, "--count", "40")
 	ended := 0
 	until("the runs do not end", func() bool {
-		all, err := collect[api.Run](t.Context(), cl, "/agent/runs", url.Values{"state": {"SUCCEEDED"}}, 0)
+		all, err := client.Collect[api.Run](t.Context(), cl, "/agent/runs", url.Values{"state": {"SUCCEEDED"}}, 0)
 		ended = len(all)
 		return err == nil && ended == 40
 	})

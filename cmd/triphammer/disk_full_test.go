@@ -17,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"triphammer/cmd/triphammer/client"
 	"triphammer/server/api"
 )
 
@@ -69,7 +70,7 @@ func (w *world) fillDisk(left int64) (empty func()) {
 // await waits until something is so.
 func (w *world) await(what string, is func() bool) {
 	w.t.Helper()
-	if err := waitFor(w.t.Context(), 40*time.Second, what, func() (bool, error) { return is(), nil }); err != nil {
+	if err := client.WaitFor(w.t.Context(), 40*time.Second, what, func() (bool, error) { return is(), nil }); err != nil {
 		w.t.Fatal(err)
 	}
 }

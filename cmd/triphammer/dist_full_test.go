@@ -19,6 +19,7 @@ import (
 	"testing"
 	"time"
 
+	"triphammer/cmd/triphammer/client"
 	"triphammer/server/worker/executor/containertest"
 )
 
@@ -355,7 +356,7 @@ func distSystemd(t *testing.T, out, guide string) {
 		strings.Fields(containertest.Options)...)
 	succeed(t, exec.Command("podman", append(argv, systemdImage, "/lib/systemd/systemd")...))
 	t.Cleanup(func() { succeed(t, exec.Command("podman", "rm", "--force", "--time=0", name)) })
-	booted := waitFor(t.Context(), time.Minute, "systemd has not started", func() (bool, error) {
+	booted := client.WaitFor(t.Context(), time.Minute, "systemd has not started", func() (bool, error) {
 		said, _ := exec.Command("podman", "exec", name, "systemctl", "is-system-running", "--wait").Output()
 		return strings.TrimSpace(string(said)) == "running" || strings.TrimSpace(string(said)) == "degraded", nil
 	})

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -10,6 +11,10 @@ import (
 	"testing"
 
 	"github.com/spf13/pflag"
+
+	"triphammer/cmd/triphammer/client"
+	"triphammer/cmd/triphammer/client/settings"
+	"triphammer/cmd/triphammer/host"
 )
 
 // pages are the documentation by path from the root of the repository.
@@ -79,7 +84,7 @@ func TestDocsNames(t *testing.T) {
 			if m[1] == "demo-agent" || strings.HasPrefix(m[1], "__") {
 				continue
 			}
-			root := newRoot()
+			root := client.NewRoot(thisHost)
 			root.InitDefaultHelpCmd()
 			root.InitDefaultCompletionCmd()
 			c, rest, err := root.Find(append([]string{m[1]}, strings.Fields(m[2])...))
@@ -110,7 +115,7 @@ func TestDocsNames(t *testing.T) {
 }
 
 func hasFlag(name string) bool {
-	all := newRoot().Commands()
+	all := client.NewRoot(thisHost).Commands()
 	for len(all) > 0 {
 		c := all[0]
 		if c.Flags().Lookup(name) != nil || c.InheritedFlags().Lookup(name) != nil {
@@ -131,7 +136,7 @@ func TestDataDirectory(t *testing.T) {
 	if err != nil || len(entries) < 10 {
 		t.Fatalf("%d files, %v", len(entries), err)
 	}
-	names := []string{addressFile, hostedFolder, "artifacts"} // not every server has these
+	names := []string{host.AddressFile, host.HostedFolder, "artifacts"} // not every server has these
 	for _, e := range entries {
 		names = append(names, strings.TrimSuffix(strings.TrimSuffix(e.Name(), "-wal"), "-shm"))
 	}
@@ -142,14 +147,28 @@ func TestDataDirectory(t *testing.T) {
 	}
 }
 
-// TestCitedGuides: a section of a guide that a message of the program names is there.
-func TestCitedGuides(t *testing.T) {
-	cited := 0
-	sources, err := filepath.Glob("*.go")
+// sources are the Go files of the program, and of its tests.
+func sources(t *testing.T) (all []string) {
+	t.Helper()
+	err := filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {
+		if err == nil && d.Name() == "testdata" {
+			return fs.SkipDir
+		}
+		if filepath.Ext(path) == ".go" {
+			all = append(all, path)
+		}
+		return err
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, source := range sources {
+	return all
+}
+
+// TestCitedGuides: a section of a guide that a message of the program names is there.
+func TestCitedGuides(t *testing.T) {
+	cited := 0
+	for _, source := range sources(t) {
 		code, err := os.ReadFile(source)
 		if err != nil {
 			t.Fatal(err)
@@ -181,7 +200,7 @@ func TestSettings(t *testing.T) {
 		}
 		first := strings.TrimSpace(cells[1])
 		switch {
-		case slices.ContainsFunc(settingGroups, func(g settingGroup) bool { return g.name == first }):
+		case slices.ContainsFunc(settings.Groups, func(g settings.Group) bool { return g.Name == first }):
 			groups = append(groups, first)
 		case strings.HasPrefix(first, "`--") && len(groups) > 0:
 			for flag := range strings.SplitSeq(first, "--") {
@@ -191,18 +210,18 @@ func TestSettings(t *testing.T) {
 			}
 		}
 	}
-	for i, g := range settingGroups {
-		if i >= len(groups) || groups[i] != g.name {
-			t.Fatalf("docs/operating.md has tables of %q; want one for each group, in the order of --help: %v", groups, settingGroups)
+	for i, g := range settings.Groups {
+		if i >= len(groups) || groups[i] != g.Name {
+			t.Fatalf("docs/operating.md has tables of %q; want one for each group, in the order of --help: %v", groups, settings.Groups)
 		}
 	}
-	serve, _, err := newRoot().Find([]string{"serve"})
+	serve, _, err := client.NewRoot(thisHost).Find([]string{"serve"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, f := range inGroups(serve.Flags()) {
-		if documented[f.Name] != groupOf(f) {
-			t.Errorf("--%s of serve has no row under %q in docs/operating.md, but under %q", f.Name, groupOf(f), documented[f.Name])
+	for _, f := range settings.Among(serve.Flags()) {
+		if documented[f.Name] != settings.GroupOf(f) {
+			t.Errorf("--%s of serve has no row under %q in docs/operating.md, but under %q", f.Name, settings.GroupOf(f), documented[f.Name])
 		}
 		delete(documented, f.Name)
 	}
@@ -214,15 +233,15 @@ func TestSettings(t *testing.T) {
 // TestSettingGroups: each flag of a server is a setting in a group, --help shows at most 12 of
 // them, and with --all each.
 func TestSettingGroups(t *testing.T) {
-	serve, _, err := newRoot().Find([]string{"serve"})
+	serve, _, err := client.NewRoot(thisHost).Find([]string{"serve"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	usual := flagUsages(serve)
+	usual := settings.Usages(serve)
 	if err := serve.Flags().Set("all", "true"); err != nil {
 		t.Fatal(err)
 	}
-	all := flagUsages(serve)
+	all := settings.Usages(serve)
 	shown := 0
 	serve.LocalFlags().VisitAll(func(f *pflag.Flag) {
 		line := "      --" + f.Name + " "
@@ -230,13 +249,13 @@ func TestSettingGroups(t *testing.T) {
 			shown++
 		}
 		switch setting := f.Name != "all" && f.Name != "help"; {
-		case setting && groupOf(f) == "":
+		case setting && settings.GroupOf(f) == "":
 			t.Errorf("--%s is in no group", f.Name)
 		case setting && !strings.Contains(all, line):
 			t.Errorf("--help --all does not show --%s", f.Name)
 		}
 	})
-	if shown--; shown != len(usualSettings) || shown > 12 {
-		t.Errorf("--help shows %d settings; want %d, and at most 12:\n%s", shown, len(usualSettings), usual)
+	if shown--; shown != len(settings.Usual) || shown > 12 {
+		t.Errorf("--help shows %d settings; want %d, and at most 12:\n%s", shown, len(settings.Usual), usual)
 	}
 }

@@ -25,6 +25,7 @@ import (
 	"golang.org/x/net/http2/hpack"
 	"gopkg.in/yaml.v3"
 
+	"triphammer/cmd/triphammer/client"
 	"triphammer/factory/signature"
 )
 
@@ -60,8 +61,8 @@ func TestFlood(t *testing.T) {
 			}
 			w.start("--rate-limit", "0", "--max-runs-per-hour", "0", "--tls-cert", cert, "--tls-key", keyFile)
 			signed := strings.Replace(w.url("signed"), "http://", "https://", 1)
-			client := &http.Client{Timeout: 30 * time.Second, Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, DisableKeepAlives: true}}
-			routes := openRoutes(t, client, "https://"+w.addr)
+			caller := &http.Client{Timeout: 30 * time.Second, Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, DisableKeepAlives: true}}
+			routes := openRoutes(t, caller, "https://"+w.addr)
 			before := w.ofProcess("VmHWM")
 
 			ctx, cancel := context.WithCancel(t.Context())
@@ -86,13 +87,13 @@ func TestFlood(t *testing.T) {
 			if c.http2 {
 				wanted += 100 * 64 // some connections get HTTP/1.1
 			}
-			if err := waitFor(ctx, 2*time.Minute, "the flood does not come", func() (bool, error) { return asked.Load() >= wanted, nil }); err != nil {
+			if err := client.WaitFor(ctx, 2*time.Minute, "the flood does not come", func() (bool, error) { return asked.Load() >= wanted, nil }); err != nil {
 				t.Errorf("%v: %d requests", err, asked.Load())
 			}
 			longest := time.Duration(0)
 			for i := range 20 {
 				began := time.Now()
-				if status := sendTo(t, client, signed, i); status != http.StatusAccepted {
+				if status := sendTo(t, caller, signed, i); status != http.StatusAccepted {
 					t.Fatalf("a signed delivery: %d", status)
 				}
 				longest = max(longest, time.Since(began))
@@ -107,7 +108,7 @@ func TestFlood(t *testing.T) {
 }
 
 // sendTo sends a signed delivery.
-func sendTo(t *testing.T, client *http.Client, address string, n int) int {
+func sendTo(t *testing.T, caller *http.Client, address string, n int) int {
 	t.Helper()
 	body := fmt.Appendf(nil, `{"n":%d}`, n+1)
 	req, err := http.NewRequest(http.MethodPost, address, bytes.NewReader(body))
@@ -118,7 +119,7 @@ func sendTo(t *testing.T, client *http.Client, address string, n int) int {
 	if err := scheme.Sign(testSecret, &signature.Request{Method: http.MethodPost, URL: address, Header: req.Header, Body: body, Now: time.Now()}); err != nil {
 		t.Fatal(err)
 	}
-	resp, err := client.Do(req)
+	resp, err := caller.Do(req)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -129,10 +130,10 @@ func sendTo(t *testing.T, client *http.Client, address string, n int) int {
 
 // openRoutes are the paths that openapi.yaml describes for GET, with values for their parameters,
 // and the pages, their files among them. Those that answer much come most often.
-func openRoutes(t *testing.T, client *http.Client, server string) (all []string) {
+func openRoutes(t *testing.T, caller *http.Client, server string) (all []string) {
 	t.Helper()
 	get := func(path string) (int, []byte) {
-		resp, err := client.Get(server + path)
+		resp, err := caller.Get(server + path)
 		if err != nil {
 			t.Fatal(err)
 		}

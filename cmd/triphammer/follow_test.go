@@ -16,6 +16,8 @@ import (
 	"testing"
 	"time"
 
+	"triphammer/cmd/triphammer/client"
+	"triphammer/cmd/triphammer/client/exit"
 	"triphammer/server/api"
 )
 
@@ -124,7 +126,7 @@ func TestFollowers(t *testing.T) {
 	}
 	for cmd, out := range map[*exec.Cmd]*bytes.Buffer{watch: &watched, logs: &logged} {
 		err := cmd.Wait()
-		if exitStatus(err) != exitBad || !strings.Contains(out.String(), "exit status 3") {
+		if exitStatus(err) != exit.Bad || !strings.Contains(out.String(), "exit status 3") {
 			t.Errorf("%v: %v\n%s", cmd.Args, err, out)
 		}
 		for _, line := range []string{"before 1\n", "before 60\n", "after 1\n", "after 60\n"} {
@@ -144,13 +146,13 @@ type follower struct {
 }
 
 func (f *follower) follow(t *testing.T) (ids []string) {
-	cl := &client{http: f.http, base: "", key: f.key}
+	cl := &client.Client{HTTP: f.http, Base: "", Key: f.key}
 	base, path, _ := strings.Cut(f.address, "/api/v1")
-	cl.base = base
+	cl.Base = base
 	last, cuts := "", 0
 	for deadline := time.Now().Add(90 * time.Second); time.Now().Before(deadline); {
 		finished := false
-		_ = cl.stream(t.Context(), path, last, func(id, kind string, _ []byte) error {
+		_ = cl.Stream(t.Context(), path, last, func(id, kind string, _ []byte) error {
 			last = id
 			if ids = append(ids, id); len(ids) == 3 {
 				f.started.Add(1)

@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"triphammer/cmd/triphammer/client/exit"
 	"triphammer/server/api"
 )
 
@@ -190,7 +191,7 @@ func TestOpenDataDirectory(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, args := range [][]string{{"serve", "--repo", "repo", "--data", shared}, {"keys", "create", "x", "--data", shared}} {
-		if said := w.fails(exitUsage, args...); !strings.Contains(said, "which holds theirs and is not a data directory") || !strings.Contains(said, "--data "+shared+"/triphammer") {
+		if said := w.fails(exit.Usage, args...); !strings.Contains(said, "which holds theirs and is not a data directory") || !strings.Contains(said, "--data "+shared+"/triphammer") {
 			t.Errorf("%v: %s", args, said)
 		}
 	}
@@ -204,7 +205,7 @@ func TestOpenDataDirectory(t *testing.T) {
 		if err := errors.Join(os.Chown(data, 0, 54321), os.Chmod(data, 0o770)); err != nil {
 			t.Fatal(err)
 		}
-		if said := w.fails(exitUsage, "serve", "--repo", "repo"); !strings.Contains(said, "which belongs to the user 0 and not to 54321. Let its owner chmod 700 it.\nGive a folder below it") {
+		if said := w.fails(exit.Usage, "serve", "--repo", "repo"); !strings.Contains(said, "which belongs to the user 0 and not to 54321. Let its owner chmod 700 it.\nGive a folder below it") {
 			t.Errorf("%s", said)
 		}
 		if mode() != 0o770 {

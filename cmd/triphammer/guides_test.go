@@ -11,6 +11,8 @@ import (
 	"testing"
 	"unicode/utf8"
 
+	"triphammer/cmd/triphammer/client"
+	"triphammer/cmd/triphammer/host"
 	"triphammer/docs"
 )
 
@@ -92,7 +94,7 @@ func TestTopics(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	all := topics(serveCommand().Flags())
+	all := client.Topics(host.ServeCommand().Flags())
 	for _, name := range []string{"signatures", "variables", "contexts", "deploy", "filters", "troubleshooting"} {
 		if !slices.ContainsFunc(all, func(topic docs.Topic) bool { return topic.Name == name }) {
 			t.Errorf("there is no topic %s", name)
@@ -112,7 +114,7 @@ func TestTopics(t *testing.T) {
 		if err != nil || !strings.Contains(string(out), "/docs/"+topic.Guide+" on a server") {
 			t.Errorf("help %s: %v\n%s", topic.Name, err, out)
 		}
-		for line := range strings.Lines(topicText(topic, 72)) {
+		for line := range strings.Lines(client.TopicText(topic, 72)) {
 			if strings.HasPrefix(line, "  ") { // code is not broken
 				continue
 			}
@@ -125,7 +127,7 @@ func TestTopics(t *testing.T) {
 		}
 	}
 	names := make(map[string]int)
-	for _, c := range newRoot().Commands() {
+	for _, c := range client.NewRoot(thisHost).Commands() {
 		for _, name := range append(c.Aliases, c.Name()) {
 			if names[name]++; names[name] > 1 {
 				t.Errorf("two commands or topics are named %s", name)
@@ -136,14 +138,10 @@ func TestTopics(t *testing.T) {
 
 // TestVariables: the topic has each variable that the code asks for.
 func TestVariables(t *testing.T) {
-	text := variablesTopic(serveCommand().Flags()).Text
-	sources, err := filepath.Glob("*.go")
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := client.VariablesTopic(host.ServeCommand().Flags()).Text
 	inside := []string{"RECORDED_REQUESTS", "GIT_OBJECT_DIRECTORY", "GIT_ALTERNATE_OBJECT_DIRECTORIES"} // of tests, and what Git sets for its hooks
 	found := 0
-	for _, source := range sources {
+	for _, source := range sources(t) {
 		code, err := os.ReadFile(source)
 		if err != nil {
 			t.Fatal(err)

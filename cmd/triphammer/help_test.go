@@ -12,11 +12,13 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"triphammer/cmd/triphammer/client"
 )
 
 // commandTree is the tree of commands with those that cobra adds when it runs.
 func commandTree() *cobra.Command {
-	root := newRoot()
+	root := client.NewRoot(thisHost)
 	root.InitDefaultHelpCmd()
 	root.InitDefaultCompletionCmd()
 	return root
@@ -89,7 +91,7 @@ func TestHelp(t *testing.T) {
 func helpOf(t *testing.T, c *cobra.Command) string {
 	t.Helper()
 	var out, errs bytes.Buffer
-	root := newRoot()
+	root := client.NewRoot(thisHost)
 	root.SetOut(&out)
 	root.SetErr(&errs)
 	root.SetArgs(append(strings.Fields(c.CommandPath())[1:], "--help"))

@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"triphammer/cmd/triphammer/client"
 	"triphammer/server/api"
 )
 
@@ -182,7 +183,7 @@ func TestHostedKill(t *testing.T) {
 		t.Error("nobody can change anything any more")
 	}
 	whole(kills, append(acknowledged, commit, made))
-	err := waitFor(t.Context(), 30*time.Second, "a program of git outlives what it worked for", func() (bool, error) {
+	err := client.WaitFor(t.Context(), 30*time.Second, "a program of git outlives what it worked for", func() (bool, error) {
 		folders, err := filepath.Glob("/proc/[0-9]*/cwd")
 		return !slices.ContainsFunc(folders, func(name string) bool {
 			at, err := os.Readlink(name)

@@ -21,6 +21,8 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"triphammer/cmd/triphammer/host"
 )
 
 // targets is what a hostile agent knows of the machine: more than it could find out.
@@ -307,7 +309,7 @@ func ask(t *targets, key string) (string, error) {
 			return nil, err
 		}
 		defer func() { _ = os.Chdir(filepath.Join(t.Runs, os.Getenv("TRIPHAMMER_RUN_ID"), "workspace")) }()
-		return net.Dial("unix", socketName)
+		return net.Dial("unix", host.SocketName)
 	}}, Timeout: 2 * time.Second}
 	req, err := http.NewRequest(http.MethodGet, "http://triphammer/api/v1/agent/runs", nil)
 	if err != nil {

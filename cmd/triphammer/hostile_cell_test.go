@@ -20,6 +20,8 @@ import (
 	"testing"
 	"time"
 
+	"triphammer/cmd/triphammer/client"
+	"triphammer/cmd/triphammer/host"
 	"triphammer/server/api"
 	"triphammer/server/worker/executor"
 	"triphammer/server/worker/executor/containertest"
@@ -153,7 +155,7 @@ func escapesOf(t *testing.T, c column) map[string]bool {
 	if c.control {
 		o.Server = o.bystands("standin", o.standing).PID
 	}
-	for name, file := range map[string]string{"key": "key", "admin": adminKeyFile, "database": storeFile} {
+	for name, file := range map[string]string{"key": "key", "admin": host.AdminKeyFile, "database": host.StoreFile} {
 		text, err := os.ReadFile(filepath.Join(o.Data, file))
 		if err != nil {
 			t.Fatal(err)
@@ -463,7 +465,7 @@ func (w *world) decode(into any, args ...string) {
 // awaitVictim waits until a victim has told of itself.
 func awaitVictim(t *testing.T, dir string) (v victim) {
 	t.Helper()
-	err := waitFor(t.Context(), 20*time.Second, "a victim is not there", func() (bool, error) {
+	err := client.WaitFor(t.Context(), 20*time.Second, "a victim is not there", func() (bool, error) {
 		text, err := os.ReadFile(filepath.Join(dir, victimReady))
 		return err == nil && json.Unmarshal(text, &v) == nil, nil
 	})

@@ -14,6 +14,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"triphammer/cmd/triphammer/host"
 )
 
 // Parts that stop an escape.
@@ -126,11 +128,11 @@ func init() { // it and the agent refer to each other
 	none := func() [6]uintptr { return [6]uintptr{} }
 	escapes = []escape{
 		{"read the key that seals the secrets", reading(below(ofData, "key")), file("key"), byFiles, false},
-		{"read the database", reading(below(ofData, storeFile)), file("database"), byFiles, false},
+		{"read the database", reading(below(ofData, host.StoreFile)), file("database"), byFiles, false},
 		{"read the configuration", reading(func(t *targets) string { return t.Config }), file("config"), byFiles, false},
 		{"read the key of the TLS certificate", reading(func(t *targets) string { return t.TLSKey }), file("tls"), byFiles, false},
 		{"read the folder of secrets", reading(func(t *targets) string { return filepath.Join(t.Secrets, "S2") }), file("secrets"), byFiles, false},
-		{"read `admin.key`", reading(below(ofData, adminKeyFile)), file("admin"), byFiles, false},
+		{"read `admin.key`", reading(below(ofData, host.AdminKeyFile)), file("admin"), byFiles, false},
 		{"read the home of the server's user", reading(below(ofHome, ".ssh", "id_ed25519")), file("home"), byFiles, false},
 		{"read a file by a hard link in the workspace", func(t *targets) (string, error) {
 			if err := os.Link(t.Mine, "linked"); err != nil {
@@ -151,7 +153,7 @@ func init() { // it and the agent refer to each other
 			return said != "" || o.control && o.said[withItsKey].Said != "" // nobody else gets in without it either
 		}, bySocket, false},
 		{withItsKey, func(t *targets) (string, error) {
-			key, err := os.ReadFile(filepath.Join(t.Data, adminKeyFile))
+			key, err := os.ReadFile(filepath.Join(t.Data, host.AdminKeyFile))
 			if err != nil {
 				return "", err
 			}

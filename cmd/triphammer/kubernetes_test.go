@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"triphammer/cmd/triphammer/client"
 	"triphammer/server/api"
 	"triphammer/server/run/event"
 	"triphammer/server/worker/executor/kubernetes/kubetest"
@@ -44,7 +45,7 @@ func TestKubernetesKill(t *testing.T) {
 	}
 	await := func(what string, is func() bool) {
 		t.Helper()
-		if err := waitFor(t.Context(), 2*time.Minute, what, func() (bool, error) { return is(), nil }); err != nil {
+		if err := client.WaitFor(t.Context(), 2*time.Minute, what, func() (bool, error) { return is(), nil }); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -117,7 +118,7 @@ func TestKubernetesPreflight(t *testing.T) {
 		}
 	}
 	// The cluster deletes what the Job owns a moment after it.
-	gone := waitFor(t.Context(), 20*time.Second, "it has left secrets", func() (bool, error) { return len(cluster.Names("secrets")) == 0, nil })
+	gone := client.WaitFor(t.Context(), 20*time.Second, "it has left secrets", func() (bool, error) { return len(cluster.Names("secrets")) == 0, nil })
 	if gone != nil {
 		t.Fatal(gone, cluster.Names("secrets"))
 	}

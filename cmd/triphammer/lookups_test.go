@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"triphammer/cmd/triphammer/client/exit"
 	"triphammer/factory/signature"
 	"triphammer/server/api"
 )
@@ -136,9 +137,9 @@ func TestLookups(t *testing.T) {
 		payload := fmt.Sprintf(`{"action":"opened","repository":{"full_name":"acme/api"},"pull_request":{"number":%d}}`, number)
 		return append([]string{"automations", "test", "api", "--header", "X-GitHub-Event: pull_request", "--payload", payload}, more...)
 	}
-	mentions(t, w.fails(exitBad, asks(7)...), "Not known", "--ask asks GitHub's API")
+	mentions(t, w.fails(exit.Bad, asks(7)...), "Not known", "--ask asks GitHub's API")
 	mentions(t, w.run("", asks(7, "--ask")...), "Would trigger", "GitHub's API was asked for the pull request files of acme/api 7")
-	mentions(t, w.fails(exitBad, asks(2, "--ask")...), "Would not trigger", "docs/api/x.md")
+	mentions(t, w.fails(exit.Bad, asks(2, "--ask")...), "Would not trigger", "docs/api/x.md")
 	shows(send(3), "did not tell the pull request files of acme/api 3: answered 404")
 	shows(send(4), "3 automations", "answered at")
 	shows(send(5), "3 automations", "answered at")

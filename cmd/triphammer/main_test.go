@@ -19,6 +19,9 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
+	"triphammer/cmd/triphammer/client"
+	"triphammer/cmd/triphammer/client/term"
+	"triphammer/cmd/triphammer/host"
 	"triphammer/server/inside"
 	"triphammer/server/worker/harness"
 )
@@ -58,7 +61,7 @@ func tellTimeBy(file string) {
 		seconds, _ := strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64)
 		return time.Unix(seconds, 0).Add(min(time.Since(info.ModTime()), 900*time.Millisecond))
 	}
-	wallClock, inside.Now, harness.Now = clock, clock, clock
+	term.Now, host.Now, inside.Now, harness.Now = clock, clock, clock, clock
 }
 
 func missing(file string) bool {
@@ -74,7 +77,7 @@ func TestMain(m *testing.M) {
 		os.Exit(hostileMain(os.Args[2:]))
 	}
 	if text := os.Getenv(clockVariable); text != "" {
-		unfenced, unguarded = os.Getenv(unfencedVariable) != "", os.Getenv(unguardedVariable) != ""
+		host.Unfenced, host.Unguarded = os.Getenv(unfencedVariable) != "", os.Getenv(unguardedVariable) != ""
 		if filepath.IsAbs(text) {
 			tellTimeBy(text)
 		} else {
@@ -83,7 +86,8 @@ func TestMain(m *testing.M) {
 				fmt.Fprintln(os.Stderr, err)
 				os.Exit(1)
 			}
-			wallClock = func() time.Time { return time.Now().Add(ahead) }
+			host.Now = func() time.Time { return time.Now().Add(ahead) }
+			term.Now = host.Now
 		}
 		os.Exit(execute(os.Args[1:]))
 	}
@@ -232,7 +236,7 @@ func callAPI(ts *testscript.TestScript, neg bool, args []string) {
 // waitfor FILE waits until a file is there.
 func waitForFile(ts *testscript.TestScript, _ bool, args []string) {
 	path := ts.MkAbs(args[0])
-	err := waitFor(context.Background(), 20*time.Second, path+" is not there", func() (bool, error) {
+	err := client.WaitFor(context.Background(), 20*time.Second, path+" is not there", func() (bool, error) {
 		_, err := os.Stat(path)
 		return err == nil, nil
 	})
@@ -242,7 +246,7 @@ func waitForFile(ts *testscript.TestScript, _ bool, args []string) {
 // prints PATTERN PROGRAM ARGS… runs a program until it prints what matches.
 func prints(ts *testscript.TestScript, _ bool, args []string) {
 	pattern := regexp.MustCompile(args[0])
-	err := waitFor(context.Background(), 20*time.Second, "it does not print "+args[0], func() (bool, error) {
+	err := client.WaitFor(context.Background(), 20*time.Second, "it does not print "+args[0], func() (bool, error) {
 		err := ts.Exec(args[1], args[2:]...)
 		return pattern.MatchString(ts.ReadFile("stdout")), err
 	})

@@ -11,6 +11,7 @@ import (
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 	"golang.org/x/sync/errgroup"
 
+	"triphammer/cmd/triphammer/client/exit"
 	"triphammer/server/mcp"
 )
 
@@ -126,10 +127,10 @@ func TestToolsByCommandRefuse(t *testing.T) {
 		args          []string
 		status        int
 	}{
-		{"TRIPHAMMER_API_KEY=wrong", "", "make one there with: triphammer keys create NAME", []string{"--server", "http://" + w.addr}, exitAuth},
-		{"TRIPHAMMER_API_KEY=", "", "cannot be reached", []string{"--server", "http://127.0.0.1:1"}, exitUnreachable},
-		{"", "{\"jsonrpc\": \n", "unexpected EOF", nil, exitUsage},
-		{"", "hello\n", "standard input is not messages of the Model Context Protocol", nil, exitUsage},
+		{"TRIPHAMMER_API_KEY=wrong", "", "make one there with: triphammer keys create NAME", []string{"--server", "http://" + w.addr}, exit.Auth},
+		{"TRIPHAMMER_API_KEY=", "", "cannot be reached", []string{"--server", "http://127.0.0.1:1"}, exit.Unreachable},
+		{"", "{\"jsonrpc\": \n", "unexpected EOF", nil, exit.Usage},
+		{"", "hello\n", "standard input is not messages of the Model Context Protocol", nil, exit.Usage},
 	} {
 		cmd := w.command(append([]string{"mcp"}, tt.args...)...)
 		if len(tt.args) > 0 {

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"triphammer/cmd/triphammer/client"
 	"triphammer/server/api"
 )
 
@@ -42,7 +43,7 @@ func TestFailedSync(t *testing.T) {
 	ready := func() int { return post(t, "GET", "http://"+w.addr+"/readyz", nil, nil).status }
 	await := func(what string, is func() bool) {
 		t.Helper()
-		if err := waitFor(t.Context(), 20*time.Second, what, func() (bool, error) { return is(), nil }); err != nil {
+		if err := client.WaitFor(t.Context(), 20*time.Second, what, func() (bool, error) { return is(), nil }); err != nil {
 			t.Fatal(err)
 		}
 	}

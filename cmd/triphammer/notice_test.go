@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"triphammer/cmd/triphammer/client/exit"
 	"triphammer/factory/signature"
 	"triphammer/server/api"
 )
@@ -65,7 +66,7 @@ func TestRunNotice(t *testing.T) {
 	} {
 		cmd := w.command(append([]string{"serve", "--repo", "repo", "--listen", "127.0.0.1:0"}, strings.Fields(args)...)...)
 		out, err := cmd.CombinedOutput()
-		if exitStatus(err) != exitUsage || !strings.Contains(string(out), want) {
+		if exitStatus(err) != exit.Usage || !strings.Contains(string(out), want) {
 			t.Errorf("serve %s: %v\n%s", args, err, out)
 		}
 	}

@@ -16,6 +16,10 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"triphammer/cmd/triphammer/client/exit"
+	"triphammer/cmd/triphammer/client/term/termtest"
+	"triphammer/cmd/triphammer/host"
 )
 
 // mentions checks that a text has each of the parts.
@@ -45,19 +49,19 @@ func TestSilentServer(t *testing.T) {
 	t.Cleanup(func() { _ = process.Signal(syscall.SIGCONT) })
 	for _, args := range [][]string{{"apply"}, {"status"}, {"serve", "--repo", "repo", "--listen", "127.0.0.1:0"}} {
 		freeze(syscall.SIGSTOP)
-		mentions(t, w.fails(exitUnreachable, args...), "in use by another process, which does not answer on its socket", "deadline exceeded", "kill -CONT")
+		mentions(t, w.fails(exit.Unreachable, args...), "in use by another process, which does not answer on its socket", "deadline exceeded", "kill -CONT")
 		freeze(syscall.SIGCONT)
 	}
-	mentions(t, w.fails(exitUsage, "serve", "--repo", "repo", "--data", "else", "--listen", w.addr), "--listen: the address "+w.addr+" is taken by ", "--listen 127.0.0.1:0 takes any free port")
+	mentions(t, w.fails(exit.Usage, "serve", "--repo", "repo", "--data", "else", "--listen", w.addr), "--listen: the address "+w.addr+" is taken by ", "--listen 127.0.0.1:0 takes any free port")
 
 	// Somebody who looks elsewhere is told where a server is.
-	mentions(t, w.fails(exitUnreachable, "apply", "--data", "elsewhere"), "no server is running on elsewhere", "A server runs on another data directory: --data "+data)
+	mentions(t, w.fails(exit.Unreachable, "apply", "--data", "elsewhere"), "no server is running on elsewhere", "A server runs on another data directory: --data "+data)
 
-	if err := os.Remove(filepath.Join(data, socketName)); err != nil {
+	if err := os.Remove(filepath.Join(data, host.SocketName)); err != nil {
 		t.Fatal(err)
 	}
 	for _, args := range [][]string{{"apply"}, {"status"}} {
-		mentions(t, w.fails(exitUnreachable, args...), "which does not answer on its socket", "no such file", "its socket server.sock was removed, end it")
+		mentions(t, w.fails(exit.Unreachable, args...), "which does not answer on its socket", "no such file", "its socket server.sock was removed, end it")
 	}
 }
 
@@ -74,7 +78,7 @@ func TestStopFirst(t *testing.T) {
 		{"store", "copy", "--from", "data", "--to", nowhere},
 		{"store", "copy", "--from", nowhere, "--to", "data"},
 	} {
-		mentions(t, w.fails(exitConflict, args...), "data is in use by another process: stop it first")
+		mentions(t, w.fails(exit.Conflict, args...), "data is in use by another process: stop it first")
 	}
 }
 
@@ -85,24 +89,24 @@ func TestBackupPlaces(t *testing.T) {
 	w := newWorld(t, smallFactory())
 	w.start()
 	w.run("", "db", "backup", "copy.db")
-	person, program := pseudoTerminal(t)
+	person, program := termtest.Open(t)
 	go func() { _, _ = io.Copy(io.Discard, person) }() // it ends when the test closes the terminal
 	var said strings.Builder
 	cmd := w.command("db", "backup", "-")
 	cmd.Stdout, cmd.Stderr = program, &said
-	if err := cmd.Run(); exitStatus(err) != exitUsage {
+	if err := cmd.Run(); exitStatus(err) != exit.Usage {
 		t.Errorf("to a terminal: %v", err)
 	}
 	mentions(t, said.String(), "standard output is a terminal")
 
 	joined := filepath.Join(w.dir, "joined")
-	key, err := os.ReadFile(filepath.Join(w.dir, "data", keyName))
-	err = errors.Join(err, os.Mkdir(joined, 0o700), os.WriteFile(filepath.Join(joined, keyName), key, 0o600),
-		os.WriteFile(filepath.Join(joined, addressFile), []byte("postgres://ada:c4nary@db.example.com/hammer\n"), 0o600))
+	key, err := os.ReadFile(filepath.Join(w.dir, "data", host.KeyName))
+	err = errors.Join(err, os.Mkdir(joined, 0o700), os.WriteFile(filepath.Join(joined, host.KeyName), key, 0o600),
+		os.WriteFile(filepath.Join(joined, host.AddressFile), []byte("postgres://ada:c4nary@db.example.com/hammer\n"), 0o600))
 	if err != nil {
 		t.Fatal(err)
 	}
-	out := w.fails(exitConflict, "db", "restore", "copy.db", "--data", "joined")
+	out := w.fails(exit.Conflict, "db", "restore", "copy.db", "--data", "joined")
 	mentions(t, out, "joined belongs to a server whose store is postgres://db.example.com/hammer", "triphammer db copy --from")
 	if strings.Contains(out, "c4nary") {
 		t.Error(out)
@@ -118,7 +122,7 @@ func TestWaitEnds(t *testing.T) {
 	defer cancel()
 	cmd := exec.CommandContext(ctx, binary, "status", "--wait", "--timeout", "1s", "--server", silent.URL)
 	cmd.Env = environment(t.TempDir())
-	if out, err := cmd.CombinedOutput(); exitStatus(err) != exitTimeout {
+	if out, err := cmd.CombinedOutput(); exitStatus(err) != exit.Timeout {
 		t.Errorf("%v: %s", err, out)
 	}
 }
@@ -128,9 +132,9 @@ func TestNotMyData(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, smallFactory())
 	data := filepath.Join(w.dir, "data")
-	code, is := exitAuth, "is that of the user root"
+	code, is := exit.Auth, "is that of the user root"
 	if w.plainUser(); w.user == nil { // only root can be another user
-		code, is = exitUsage, "its mode does not let you in"
+		code, is = exit.Usage, "its mode does not let you in"
 		if err := os.Chmod(data, 0); err != nil {
 			t.Fatal(err)
 		}
@@ -157,7 +161,7 @@ func TestListener(t *testing.T) {
 		}
 		port := strconv.Itoa(l.Addr().(*net.TCPAddr).Port)
 		for _, asked := range []string{l.Addr().String(), ":" + port} {
-			if got := listener(asked); !strings.HasPrefix(got, own) {
+			if got := host.Listener(asked); !strings.HasPrefix(got, own) {
 				t.Errorf("%s on %s: %q", asked, at, got)
 			}
 		}
@@ -165,7 +169,7 @@ func TestListener(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if got := listener("127.0.0.1:1"); got != "" {
+	if got := host.Listener("127.0.0.1:1"); got != "" {
 		t.Errorf("port 1: %q", got)
 	}
 }

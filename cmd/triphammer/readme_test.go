@@ -13,6 +13,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"triphammer/cmd/triphammer/client/term/termtest"
 )
 
 // walk runs every command of a page, in one shell, as written there, and returns
@@ -117,7 +119,7 @@ func TestReadme(t *testing.T) {
 // atTerminal runs a shell that prints to a terminal of 120 columns without colour.
 func atTerminal(t *testing.T, cmd *exec.Cmd) string {
 	t.Helper()
-	person, program := pseudoTerminal(t)
+	person, program := termtest.Open(t)
 	cmd.Stdout, cmd.Stderr = program, program
 	cmd.Env = append(cmd.Env, "COLUMNS=120", "NO_COLOR=1", "TERM=xterm")
 	if err := cmd.Start(); err != nil {

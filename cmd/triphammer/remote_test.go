@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"triphammer/applier/gitrepo/gittest"
+	"triphammer/cmd/triphammer/client"
 	"triphammer/factory/signature"
 	"triphammer/server/api"
 )
@@ -84,7 +85,7 @@ func TestRemoteRepository(t *testing.T) {
 	applied := func(what string, is func(api.FactoryStatus) bool) {
 		t.Helper()
 		var s api.Status
-		err := waitFor(t.Context(), 30*time.Second, what, func() (bool, error) {
+		err := client.WaitFor(t.Context(), 30*time.Second, what, func() (bool, error) {
 			s = api.Status{} // fields that are left out stay as they were
 			w.list(&s, "status")
 			return is(s.Factories[0]), nil
@@ -110,7 +111,7 @@ func TestRemoteRepository(t *testing.T) {
 	applied("the new token counts", func(s api.FactoryStatus) bool { return s.Error == "" })
 
 	var runs []api.Run
-	err := waitFor(t.Context(), 30*time.Second, "the run ends", func() (bool, error) {
+	err := client.WaitFor(t.Context(), 30*time.Second, "the run ends", func() (bool, error) {
 		w.list(&runs, "runs", "list")
 		return len(runs) == 1 && runs[0].State == "SUCCEEDED", nil
 	})

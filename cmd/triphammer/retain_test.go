@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"triphammer/cmd/triphammer/client"
+	"triphammer/cmd/triphammer/client/exit"
 	"triphammer/server/api"
 )
 
@@ -56,7 +58,7 @@ func TestWrongClock(t *testing.T) {
 	serve = append(serve, "--rate-limit", "0", "--max-runs-per-hour", "0")
 	for range 2 {
 		w.start(serve...)
-		err := waitFor(t.Context(), 20*time.Second, "retention has not looked", func() (bool, error) {
+		err := client.WaitFor(t.Context(), 20*time.Second, "retention has not looked", func() (bool, error) {
 			return strings.Contains(w.logs.String(), "nothing is deleted by its age: the clock is in doubt"), nil
 		})
 		if err != nil {
@@ -73,7 +75,7 @@ func TestWrongClock(t *testing.T) {
 		w.kill()
 	}
 	w.start(serve...)
-	w.fails(exitBad, "doctor")
+	w.fails(exit.Bad, "doctor")
 	if status := w.run("", "status"); !strings.Contains(status, "3650 days ahead of") || !strings.Contains(status, "triphammer clock accept") {
 		t.Errorf("status: %s", status)
 	}
@@ -86,7 +88,7 @@ func TestWrongClock(t *testing.T) {
 	}
 	w.stop()
 	w.start(serve...)
-	err := waitFor(t.Context(), 20*time.Second, "what is old is not deleted", func() (bool, error) { return count() <= 50, nil })
+	err := client.WaitFor(t.Context(), 20*time.Second, "what is old is not deleted", func() (bool, error) { return count() <= 50, nil })
 	if err != nil {
 		t.Error(err)
 	}

@@ -17,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"triphammer/cmd/triphammer/client"
 	"triphammer/server/api"
 	"triphammer/server/worker/executor"
 )
@@ -201,7 +202,7 @@ func killAroundStarts(t *testing.T, isolation string, kills int) {
 		}
 	}
 	// What an agent has sent before it ended may still be on its way.
-	_ = waitFor(t.Context(), 20*time.Second, "a run that never started has SUCCEEDED", func() (bool, error) {
+	_ = client.WaitFor(t.Context(), 20*time.Second, "a run that never started has SUCCEEDED", func() (bool, error) {
 		started := marks.all()
 		return !slices.ContainsFunc(runs, func(r api.Run) bool { return r.State == "SUCCEEDED" && !slices.Contains(started, r.RunID) }), nil
 	}) // runsOnce names it

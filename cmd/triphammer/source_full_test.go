@@ -12,6 +12,9 @@ import (
 	"time"
 
 	"triphammer/applier/gitrepo/gittest"
+	"triphammer/cmd/triphammer/client"
+	"triphammer/cmd/triphammer/client/exit"
+	"triphammer/cmd/triphammer/client/term/termtest"
 	"triphammer/server/api"
 )
 
@@ -19,7 +22,7 @@ import (
 func (w *world) until(what string, is func(api.FactoryStatus) bool) api.FactoryStatus {
 	w.t.Helper()
 	var s api.Status
-	err := waitFor(w.t.Context(), 30*time.Second, what, func() (bool, error) {
+	err := client.WaitFor(w.t.Context(), 30*time.Second, what, func() (bool, error) {
 		s = api.Status{} // fields that are left out stay as they were
 		w.list(&s, "status")
 		return is(s.Factories[0]), nil
@@ -57,7 +60,7 @@ func TestStuckRepository(t *testing.T) {
 		}
 	})
 	w.until("a look lasts", func(s api.FactoryStatus) bool { return s.LookingSince != nil })
-	err := waitFor(t.Context(), 30*time.Second, "the status says so to people", func() (bool, error) {
+	err := client.WaitFor(t.Context(), 30*time.Second, "the status says so to people", func() (bool, error) {
 		return strings.Contains(w.run("", "status"), "\nlooking      at the repository since "), nil
 	})
 	if err != nil {
@@ -74,7 +77,7 @@ func TestStuckRepository(t *testing.T) {
 		t.Error("the metric says that the newest commit serves")
 	}
 	w.run("", "definition", "pin", first.Head, "--reason", "just so", "--until", "2s")
-	err = waitFor(t.Context(), 30*time.Second, "the pin runs out", func() (bool, error) {
+	err = client.WaitFor(t.Context(), 30*time.Second, "the pin runs out", func() (bool, error) {
 		return strings.Contains(w.run("", "audit", "list"), "the pin ran out at "), nil
 	})
 	if err != nil {
@@ -159,13 +162,13 @@ func TestBackdatedCommit(t *testing.T) {
 	// It came while the key was valid, and that is over now.
 	over := s.LastApply.At.Add(time.Second).Truncate(time.Second).Add(time.Second)
 	allow(`valid-before="` + over.UTC().Format("20060102150405") + `Z"`)
-	err = waitFor(t.Context(), 30*time.Second, "the key expires", func() (bool, error) { return time.Now().After(over), nil })
+	err = client.WaitFor(t.Context(), 30*time.Second, "the key expires", func() (bool, error) { return time.Now().After(over), nil })
 	if err != nil {
 		t.Fatal(err)
 	}
 	w.run("", "apply")
 	allow(`valid-before="` + s.LastApply.At.Add(-time.Minute).UTC().Format("20060102150405") + `Z"`)
-	if out := w.fails(exitBad, "apply"); !strings.Contains(out, "the time at which it arrived is ") {
+	if out := w.fails(exit.Bad, "apply"); !strings.Contains(out, "the time at which it arrived is ") {
 		t.Error(out)
 	}
 }
@@ -198,7 +201,7 @@ func TestApplyShowsProgress(t *testing.T) {
 		w.push()
 		w.git("push", "-q", bare, "main")
 
-		person, program := pseudoTerminal(t)
+		person, program := termtest.Open(t)
 		out.Reset()
 		apply := w.command(args...)
 		apply.Env = append(apply.Env, "TERM=xterm")

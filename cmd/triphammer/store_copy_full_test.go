@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"triphammer/cmd/triphammer/client/exit"
+	"triphammer/cmd/triphammer/host"
 	"triphammer/server/api"
 	"triphammer/server/store/storetest"
 )
@@ -93,14 +95,14 @@ func TestMove(t *testing.T) {
 	w.run("", "schedules", "create", "--name", "New year", "--cron", "0 0 1 1 *", "--prompt", "Look.")
 	ended(3)
 	before := w.shown()
-	w.fails(exitConflict, "store", "copy", "--from", "data", "--to", address)
+	w.fails(exit.Conflict, "store", "copy", "--from", "data", "--to", address)
 	w.kill()
 
 	said := w.run("", "store", "copy", "--from", "data", "--to", address)
 	if !strings.Contains(said, "deliveries: 3, runs: 3") || !strings.Contains(said, "each was compared") {
 		t.Error(said)
 	}
-	w.fails(exitConflict, "store", "copy", "--from", "data", "--to", address)
+	w.fails(exit.Conflict, "store", "copy", "--from", "data", "--to", address)
 	w.run("", "db", "check", "--store", address)
 	w.fresh("was")
 	w.env = []string{"TRIPHAMMER_STORE=" + address}
@@ -115,11 +117,11 @@ func TestMove(t *testing.T) {
 	ended(4)
 	before = w.shown()
 	w.run("", "db", "backup", "shared.db")
-	w.fails(exitConflict, "store", "copy", "--from", address, "--to", "down")
+	w.fails(exit.Conflict, "store", "copy", "--from", address, "--to", "down")
 	w.kill()
 
 	w.env = nil
-	w.fails(exitUsage, "store", "copy", "--from", address, "--to", "down") // without the key
+	w.fails(exit.Usage, "store", "copy", "--from", address, "--to", "down") // without the key
 	if err := os.Remove(filepath.Join(w.dir, "down", "lock")); err != nil {
 		t.Error(err)
 	}
@@ -194,10 +196,10 @@ func TestSharedStoreFirst(t *testing.T) {
 	w.run("", "keys", "create", "first")
 	w.env = nil
 	w.run("", "keys", "create", "second", "--store", address)
-	if out := w.fails(exitConflict, "keys", "create", "third", "--store", address+"_other"); !strings.Contains(out, "give one of the two") {
+	if out := w.fails(exit.Conflict, "keys", "create", "third", "--store", address+"_other"); !strings.Contains(out, "give one of the two") {
 		t.Error(out)
 	}
-	if _, err := os.Lstat(filepath.Join(w.dir, "data", storeFile)); !errors.Is(err, os.ErrNotExist) {
+	if _, err := os.Lstat(filepath.Join(w.dir, "data", host.StoreFile)); !errors.Is(err, os.ErrNotExist) {
 		t.Fatal("a store was made in the data directory:", err)
 	}
 
@@ -209,7 +211,7 @@ func TestSharedStoreFirst(t *testing.T) {
 	if len(keys) != 2 {
 		t.Errorf("keys: %+v", keys)
 	}
-	if out := w.fails(exitConflict, "keys", "create", "third", "--store", address+"_other"); !strings.Contains(out, "another store") {
+	if out := w.fails(exit.Conflict, "keys", "create", "third", "--store", address+"_other"); !strings.Contains(out, "another store") {
 		t.Error(out)
 	}
 }

@@ -16,6 +16,8 @@ import (
 	"testing"
 	"time"
 
+	"triphammer/cmd/triphammer/client"
+	"triphammer/cmd/triphammer/client/term"
 	"triphammer/server/api"
 )
 
@@ -330,7 +332,7 @@ func (d *day) rest() {
 func (d *day) deploy(number int, status string) string {
 	d.t.Helper()
 	body := fmt.Sprintf(`{"event":"deploy.finished","status":%q,"env":"prod","service":"payments","commit":"a41c9e2","step":"canary","duration_s":312,"url":"https://ci.example.com/runs/%d"}`, status, number)
-	return d.deliver(&message{webhook: d.hooks["internal-ci"], body: []byte(body), header: http.Header{"X-Ci-Run-Id": {strconv.Itoa(number)}}, secret: storySecrets["INTERNAL_CI_SECRET"]})
+	return d.deliver(&client.Message{Webhook: d.hooks["internal-ci"], Body: []byte(body), Header: http.Header{"X-Ci-Run-Id": {strconv.Itoa(number)}}, Secret: storySecrets["INTERNAL_CI_SECRET"]})
 }
 
 // post sends a sample with other values, and lets all that it starts end.
@@ -343,36 +345,36 @@ func (d *day) post(webhook, provider, event string, sets ...string) string {
 func (d *day) forge(webhook, provider, event string, sets ...string) {
 	d.t.Helper()
 	m := d.message(webhook, provider, event, sets)
-	m.tamper = "signature"
+	m.Tamper = "signature"
 	d.deliver(m)
 }
 
-func (d *day) message(webhook, provider, event string, sets []string) *message {
+func (d *day) message(webhook, provider, event string, sets []string) *client.Message {
 	d.t.Helper()
-	found, err := findSample(provider, event)
+	found, err := client.FindSample(provider, event)
 	if err != nil {
 		d.t.Fatal(err)
 	}
-	m := &message{webhook: d.hooks[webhook], body: found.Body, header: http.Header{}, secret: storySecrets[d.hooks[webhook].SecretName]}
+	m := &client.Message{Webhook: d.hooks[webhook], Body: found.Body, Header: http.Header{}, Secret: storySecrets[d.hooks[webhook].SecretName]}
 	for name, value := range found.Headers {
-		m.header.Set(name, value)
+		m.Header.Set(name, value)
 	}
 	if len(sets) > 0 {
-		if m.body, err = withValues(m.body, sets); err != nil {
+		if m.Body, err = client.WithValues(m.Body, sets); err != nil {
 			d.t.Fatal(err)
 		}
 	}
 	return m
 }
 
-func (d *day) deliver(m *message) string {
+func (d *day) deliver(m *client.Message) string {
 	d.t.Helper()
-	was := wallClock
-	wallClock = d.now
-	defer func() { wallClock = was }()
-	status, answer, _, err := m.post(d.t.Context(), http.DefaultClient)
-	if err != nil || (status != http.StatusAccepted) != (m.tamper != "") {
-		d.t.Fatalf("a delivery to %s: %d %s %v", m.webhook.Name, status, answer, err)
+	was := term.Now
+	term.Now = d.now
+	defer func() { term.Now = was }()
+	status, answer, _, err := m.Post(d.t.Context(), http.DefaultClient)
+	if err != nil || (status != http.StatusAccepted) != (m.Tamper != "") {
+		d.t.Fatalf("a delivery to %s: %d %s %v", m.Webhook.Name, status, answer, err)
 	}
 	if !d.busy {
 		d.rest()

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"triphammer/cmd/triphammer/client"
 	"triphammer/server/api"
 )
 
@@ -109,7 +110,7 @@ func (s *story) send(secret, webhook string, args ...string) string {
 
 func (s *story) until(what string, done func() bool) {
 	s.t.Helper()
-	if err := waitFor(s.t.Context(), patience, what, func() (bool, error) { return done(), nil }); err != nil {
+	if err := client.WaitFor(s.t.Context(), patience, what, func() (bool, error) { return done(), nil }); err != nil {
 		s.t.Fatal(err)
 	}
 }

@@ -19,6 +19,7 @@ import (
 	"testing"
 	"time"
 
+	"triphammer/cmd/triphammer/client"
 	"triphammer/factory/signature"
 	"triphammer/server/api"
 )
@@ -82,7 +83,7 @@ func (s *strangers) hold(ctx context.Context, address, text string) {
 // wait waits until they hold more than n connections.
 func (s *strangers) wait(t *testing.T, n int64) {
 	t.Helper()
-	if err := waitFor(t.Context(), 20*time.Second, "the strangers do not come", func() (bool, error) { return s.holding.Load() > n, nil }); err != nil {
+	if err := client.WaitFor(t.Context(), 20*time.Second, "the strangers do not come", func() (bool, error) { return s.holding.Load() > n, nil }); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -158,7 +159,7 @@ func strangeWorld(t *testing.T) (w *world, signed string) {
 func (w *world) told(metric, line string) {
 	w.t.Helper()
 	var found string
-	err := waitFor(w.t.Context(), 20*time.Second, "the metrics", func() (bool, error) {
+	err := client.WaitFor(w.t.Context(), 20*time.Second, "the metrics", func() (bool, error) {
 		resp, err := http.Get("http://" + w.addr + "/metrics")
 		if err != nil {
 			return false, nil
@@ -251,7 +252,7 @@ func testConnectionsOfStrangers(t *testing.T) {
 		t.Errorf("a signed delivery took %v", longest)
 	}
 	most := w.ofProcess("fd")
-	if err := waitFor(t.Context(), 20*time.Second, "a run beside the attack", func() (bool, error) {
+	if err := client.WaitFor(t.Context(), 20*time.Second, "a run beside the attack", func() (bool, error) {
 		var runs []struct{ State string }
 		w.list(&runs, "runs", "list")
 		return len(runs) == 1 && runs[0].State == "SUCCEEDED", nil
@@ -275,7 +276,7 @@ func testConnectionsOfStrangers(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := waitFor(t.Context(), 10*time.Second, "descriptors are not given back", func() (bool, error) { return w.ofProcess("fd") < idle+20, nil }); err != nil {
+	if err := client.WaitFor(t.Context(), 10*time.Second, "descriptors are not given back", func() (bool, error) { return w.ofProcess("fd") < idle+20, nil }); err != nil {
 		t.Error(err)
 	}
 	w.told(`triphammer_connections_closed_total{cause="full"}`, "the limit of connections is reached")

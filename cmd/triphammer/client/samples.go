@@ -1,0 +1,88 @@
+package client
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"triphammer/cmd/triphammer/client/exit"
+	"triphammer/cmd/triphammer/client/term"
+	"triphammer/factory/native"
+	"triphammer/factory/signature"
+)
+
+// FindSample finds a sample of a provider, which is a signature scheme or the name by which triggers know
+// the sender. If event is empty, it is the first one.
+func FindSample(provider, event string) (signature.Sample, error) {
+	if sender := native.ByProvider(provider); sender != nil {
+		provider = sender.Schemes[0]
+	}
+	for _, s := range signature.SamplesOf(provider) {
+		if event == "" || s.Event == event {
+			return s, nil
+		}
+	}
+	events := sampleEvents(provider)
+	if events == nil {
+		return signature.Sample{}, exit.With(exit.NotFound, "there is no sample of %q; there are samples of %s", provider, strings.Join(sampleProviders(), ", "))
+	}
+	return signature.Sample{}, exit.With(exit.NotFound, "there is no sample of %s's event %q; there are %s", provider, event, strings.Join(events, ", "))
+}
+
+func sampleProviders() []string {
+	var all []string
+	for _, s := range signature.Samples() {
+		all = append(all, s.Provider)
+	}
+	return slices.Compact(all)
+}
+
+func sampleEvents(provider string) []string {
+	var all []string
+	for _, s := range signature.SamplesOf(provider) {
+		all = append(all, s.Event)
+	}
+	return all
+}
+
+func samplesCommand() *cobra.Command {
+	list := &cobra.Command{
+		Use: "list", Short: "List sample payloads", Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			return term.EmitList(c, signature.Samples(), func(s signature.Sample) string { return s.Provider + " " + s.Event },
+				[]string{"PROVIDER", "EVENT", "SIZE"}, func(s signature.Sample) term.Cells {
+					return term.Cells{s.Provider, s.Event, fmt.Sprint(len(s.Body))}
+				})
+		},
+	}
+	term.OutputFlag(list)
+	show := &cobra.Command{
+		Use: "show PROVIDER [EVENT]", Short: "Print a sample payload",
+		Long: "Print a sample payload, such as for a filter test: triphammer samples show github push > tests/payloads/push.json",
+		Args: cobra.RangeArgs(1, 2),
+		ValidArgsFunction: func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+			switch len(args) {
+			case 0:
+				return sampleProviders(), cobra.ShellCompDirectiveNoFileComp
+			case 1:
+				return sampleEvents(args[0]), cobra.ShellCompDirectiveNoFileComp
+			}
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		},
+		RunE: func(c *cobra.Command, args []string) error {
+			s, err := FindSample(args[0], strings.Join(args[1:], ""))
+			if err != nil {
+				return err
+			}
+			return term.Emit(c, s, []string{s.Provider + " " + s.Event}, func(w io.Writer) error {
+				_, err := fmt.Fprintf(w, "%s\n", s.Body)
+				return err
+			})
+		},
+	}
+	term.OutputFlag(show)
+	return Noun("samples", "Payloads that senders could send, to try filters with", list, show)
+}
