@@ -158,9 +158,9 @@ type Place struct {
 	Warnings  []string // parts of the task that do not act, described for the definition's author
 
 	Image string // the image with the programs; empty: there is none, or it is not known
-	// Lacks returns which of the programs a run in the Image will not find. here tells whether
-	// the image is on this machine and was looked into. If not, lacking are the programs that
-	// the image itself must hold. nil: nobody can know.
+	// Lacks returns which of the programs a run in the Image is known not to find. If here is
+	// false, the image is not on this machine, and lacking are the programs that the image
+	// itself must hold. nil: nobody can know.
 	Lacks func(programs []string) (lacking []string, here bool)
 }
 
