@@ -16,8 +16,8 @@ package filter
 
 import "triphammer/factory/jsonscan"
 
-// Match reports whether the filter accepts the body. A nil filter accepts every body. Any
-// other filter accepts only valid JSON whose top level is an object.
+// Match reports whether the filter accepts the body. A nil filter accepts every
+// body; any other accepts only valid JSON whose top level is an object.
 func (f *Filter) Match(body []byte) bool {
 	if f == nil {
 		return true

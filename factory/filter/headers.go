@@ -145,7 +145,7 @@ func (v Verdict) And(other Verdict) Verdict {
 	return v
 }
 
-// Names are the headers that the filter looks at, in the spelling and order of the file.
+// Names are the headers that the filter looks at, as they were written, in that order.
 func (h *Headers) Names() []string {
 	if h == nil {
 		return nil

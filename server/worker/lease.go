@@ -85,7 +85,7 @@ func (m *Manager) enroll(ctx context.Context) error {
 		return fmt.Errorf("finding the runs of the last process of this worker: %w", err)
 	}
 	m.endLeft(ctx, slices.DeleteFunc(held, func(h store.Held) bool { return h.Worker != m.worker }))
-	// The store counts adopted runs among this worker's runs, too, but its last process did not leave them.
+	// What it has adopted is its own in the store too, and not what its last process left.
 	reaped, err := m.cfg.Store.ReapWorker(ctx, m.worker, "the worker stopped before this run had finished; what it did until then is in its transcript", m.adoptedRuns()...)
 	if err != nil {
 		return fmt.Errorf("ending the runs of the last process of this worker: %w", err)
@@ -164,7 +164,7 @@ func (m *Manager) beat(ctx context.Context, stopped bool) error {
 	switch {
 	case errors.Is(err, store.ErrSuperseded):
 		return fmt.Errorf("%w: its data directory was copied, and both copies run. Give the copy its own identity: remove its file %q", err, IdentityFile)
-	case errors.Is(err, store.ErrNotFound) && !stopped: // this worker was cut off for so long that the store forgot it
+	case errors.Is(err, store.ErrNotFound) && !stopped: // it was cut off for so long that it was forgotten
 		_, err = m.cfg.Store.StartWorker(ctx, m.Card(), m.process)
 	}
 	if err != nil {

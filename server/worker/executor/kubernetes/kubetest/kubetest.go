@@ -476,7 +476,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	s.dispatch(w, r, q, k)
 }
 
-// discarded takes an answer that is lost.
+// discarded is where an answer goes that is lost.
 type discarded struct{ header http.Header }
 
 func (d discarded) Header() http.Header       { return d.header }
@@ -544,7 +544,7 @@ func (s *Server) dispatch(w http.ResponseWriter, r *http.Request, q request, k k
 	}
 }
 
-// check refuses objects that a real API server would refuse, as far as these tests make them.
+// check refuses what a real API server would refuse of what these tests make.
 func check(o object) error {
 	if errs := nameErrors(o.GetName()); errs != "" {
 		return errors.New(errs)
