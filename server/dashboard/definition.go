@@ -190,7 +190,7 @@ func definitionState(f api.FactoryStatus) state {
 	return state{"ok", "Serves"}
 }
 
-// applyState is the outcome of an apply for people; serves is the live commit.
+// applyState is the outcome of an apply for people; serves is the ID of the live apply.
 func applyState(a api.Apply, serves string) state {
 	switch {
 	case a.ID == serves:
