@@ -22,7 +22,7 @@ type Proposal struct {
 }
 
 // BackTest is how many stored deliveries would start an automation, with the live
-// definitions and with the proposed ones.
+// definitions and with the proposed definitions.
 type BackTest struct {
 	Automation string `json:"automation"`
 	Deliveries int    `json:"deliveries"` // evaluated deliveries, of all webhooks that the automation selects before or after

@@ -99,7 +99,7 @@ func (a *Applier) Move(ctx context.Context, trigger string, move func(context.Co
 		return nil, err
 	}
 	ctx = context.WithoutCancel(ctx)
-	if pin, err := a.pinned(ctx); err == nil && pin != nil { // an error is that of the attempt too
+	if pin, err := a.pinned(ctx); err == nil && pin != nil { // the attempt meets the same error
 		return nil, nil
 	}
 	return a.attempt(ctx, trigger, true), nil

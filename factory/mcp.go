@@ -65,7 +65,7 @@ func CheckMCPServers(where string, servers map[string]MCPServer) schema.Diagnost
 		}
 		named[name] = keys
 	}
-	text, _ := json.Marshal(named) // texts alone do not fail; JSON is YAML
+	text, _ := json.Marshal(named) // texts always encode; JSON is YAML
 	_, found := readMCPServers(where, text, true)
 	return found
 }

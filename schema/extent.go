@@ -129,7 +129,7 @@ func (e *editor) items(n *yaml.Node, p place) (all []entry, ok bool) {
 			}
 			in.from, in.after = e.offset(item), e.offset(item)
 		} else {
-			// Between items there are comments and empty lines alone.
+			// Between items there are only comments and empty lines.
 			for len(all) > 0 {
 				if at = e.lineEndAt(at) + 1; at > len(e.text) {
 					e.lost = true

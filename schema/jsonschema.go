@@ -26,7 +26,7 @@ type JSONSchema struct {
 // JSONSchemaNames are the names of the JSON Schemas (SPEC 3.6), sorted: documents such as
 // "webhook", and "common", which the other schemas refer to.
 func JSONSchemaNames() []string {
-	entries, _ := jsonSchemas.ReadDir(".") // what is embedded can be read
+	entries, _ := jsonSchemas.ReadDir(".") // embedded files can always be read
 	names := make([]string, len(entries))
 	for i, e := range entries {
 		names[i] = strings.TrimSuffix(e.Name(), jsonSchemaExt)

@@ -59,7 +59,7 @@ func azureEvent(names ...string) [][]Condition {
 	return [][]Condition{{{Source: at("eventType"), OneOf: names}}}
 }
 
-// azureRepos are the names of a repository: alone, and after its project.
+// azureRepos are the names of a repository, without and with its project.
 func azureRepos(repositories ...string) Key {
 	src := Source{Doc: "name and project.name/name of " + strings.Join(repositories, ", ")}
 	for _, r := range repositories {

@@ -186,5 +186,5 @@ func meter(used, of float64) template.HTML {
 	}
 	x := 2 + 196*share
 	return template.HTML(fmt.Sprintf(`<svg class="meter" viewBox="0 0 200 6" preserveAspectRatio="none" role="img" aria-label="%.0f percent of the budget of this run">`+
-		`<path class="rest" d="M2 0H200L198 6H0Z"/><path class="%s" d="M2 0H%.1fL%.1f 6H0Z"/></svg>`, 100*share, class, x+2, x)) //nolint:gosec // numbers alone
+		`<path class="rest" d="M2 0H200L198 6H0Z"/><path class="%s" d="M2 0H%.1fL%.1f 6H0Z"/></svg>`, 100*share, class, x+2, x)) //nolint:gosec // only numbers
 }

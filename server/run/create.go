@@ -438,7 +438,7 @@ func (req *Request) grant(s *Spec) error {
 	return nil
 }
 
-// checkHarness refuses a harness that cannot be started by its name alone.
+// checkHarness refuses a harness that needs more than its name to start.
 func (req *Request) checkHarness(inherited factory.Harness) error {
 	const field = "config.harness.type"
 	switch asked := req.Harness.Type; {

@@ -442,7 +442,7 @@ func (s *supervisor) end() error {
 	switch {
 	case !s.clean || s.depth > 1 && !s.outside: // bubblewrap's second process may end after its first
 		err = inside.KillUntilGone(orphans)
-	default: // an engine's own processes end by themselves, as do those of a supervisor that was killed
+	default: // the processes of an engine, and of a killed supervisor, end by themselves
 		_, _, _ = orphans() // waits for orphans that have ended
 	}
 	for range s.ends {

@@ -25,7 +25,7 @@ func startACP(r Request, s *Start) {
 	// Without this, some agents refuse to work unattended as root.
 	s.set("IS_SANDBOX", "1")
 	if len(r.MCPServers) > 0 {
-		data, _ := json.MarshalIndent(r.MCPServers, "", "  ") // strings alone do not fail
+		data, _ := json.MarshalIndent(r.MCPServers, "", "  ") // strings always encode
 		s.file(acp.ServersFile, data)
 	}
 	// Agents look for skills in one of these.

@@ -84,7 +84,7 @@ func claudeServers(r Request) string {
 			servers[m.Name] = jsonServer{Type: "http", URL: m.URL, Headers: m.Headers}
 		}
 	}
-	data, _ := json.Marshal(map[string]any{"mcpServers": servers}) // strings alone do not fail
+	data, _ := json.Marshal(map[string]any{"mcpServers": servers}) // strings always encode
 	return string(data)
 }
 

@@ -70,7 +70,7 @@ func startGemini(r Request, s *Start) {
 	if r.Budget.Turns > 0 {
 		settings["model"] = map[string]any{"maxSessionTurns": r.Budget.Turns}
 	}
-	data, _ := json.MarshalIndent(settings, "", "  ") // strings alone do not fail
+	data, _ := json.MarshalIndent(settings, "", "  ") // strings always encode
 	s.file(".gemini/settings.json", data)
 	s.skills(".gemini/skills", r.Skills)
 	if r.Session != "" {

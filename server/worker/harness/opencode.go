@@ -80,7 +80,7 @@ func opencodeConfig(r Request) []byte {
 			servers[m.Name] = map[string]any{"type": "local", "command": append([]string{m.Command}, m.Args...), "environment": rewriteAll(m.Env, reference)}
 		}
 	}
-	data, _ := json.MarshalIndent(map[string]any{"mcp": servers}, "", "  ") // strings alone do not fail
+	data, _ := json.MarshalIndent(map[string]any{"mcp": servers}, "", "  ") // strings always encode
 	return data
 }
 
