@@ -33,8 +33,8 @@ type Config struct {
 	Source  Source
 	Path    string // folder of the factory in the repository, "." for its root
 	Options factory.Options
-	// Live holds what the factory serves. If it holds a revision of the factory before
-	// New, the factory served that when the server stopped. Its commit is not applied
+	// Live holds what the factory serves. A revision that it holds before New is the one
+	// that served when the server stopped. The commit of that revision is not applied
 	// again automatically (SPEC 4.4).
 	Live   *Live
 	Ledger Ledger
@@ -42,14 +42,14 @@ type Config struct {
 	Pin *Pin
 	// Shared tells that other servers apply and pin the factory too.
 	Shared bool
-	// Verify tells whether a commit may apply (SPEC 4.10). An error that is an
-	// ErrUnverified says why it must not. Any other error says why the check failed. A
-	// warning is about a commit that may apply. If Verify is nil, all commits may apply.
+	// Verify tells whether a commit may apply (SPEC 4.10). An error that wraps
+	// ErrUnverified says why the commit may not apply. Any other error says why the check
+	// failed. A warning is about a commit that may apply. If Verify is nil, all commits may apply.
 	Verify func(ctx context.Context, hash string) (warning string, err error)
-	// Lacks is for the warnings about what cannot act on this server; nil: there are none.
+	// Lacks finds what cannot act on this server, for warnings; nil: nothing is looked for.
 	Lacks Lacks
-	// OnChange is called with the first state and with every later one, in order. It must
-	// not block or call the Applier.
+	// OnChange is called with the first state and with every later state, in order. It
+	// must not block or call the Applier.
 	OnChange func(State)
 
 	Now    func() time.Time
@@ -156,7 +156,7 @@ func (a *Applier) announce(ctx context.Context) {
 // Apply applies the head now, even if it is live already (SPEC 4.4), and waits for the
 // outcome. It returns an error only if ctx ends before the outcome.
 //
-// It ends a look at the source that the worker has begun. Otherwise a repository that
+// Apply ends a look at the source that the worker has begun. Otherwise a repository that
 // does not answer would delay somebody who pins a commit.
 func (a *Applier) Apply(ctx context.Context, trigger string) (*Apply, error) {
 	defer a.ask()()
@@ -194,8 +194,8 @@ func (a *Applier) sync(ctx context.Context, trigger string, force bool) *Apply {
 	return a.attempt(ctx, trigger, force)
 }
 
-// attempt is sync for a caller that holds a.busy. An apply during which another one became
-// live is made again.
+// attempt is sync for a caller that holds a.busy. If another apply became live meanwhile,
+// attempt tries again.
 func (a *Applier) attempt(ctx context.Context, trigger string, force bool) *Apply {
 	for try := 1; ; try++ {
 		done, err := a.try(ctx, trigger, force)

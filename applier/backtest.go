@@ -22,24 +22,24 @@ type Proposal struct {
 }
 
 // BackTest is how many stored deliveries would start an automation, with the live
-// definitions and with the proposed ones.
+// definitions and with the proposed definitions.
 type BackTest struct {
 	Automation string `json:"automation"`
-	Deliveries int    `json:"deliveries"` // evaluated deliveries, of all webhooks that it selects before or after
+	Deliveries int    `json:"deliveries"` // evaluated deliveries, of all webhooks that the automation selects before or after
 	Before     int    `json:"before"`
 	After      int    `json:"after"`
-	// Started are the newest deliveries that start a run only with the proposed
-	// definitions, and Stopped those that do so only with the live ones. Each has at most
-	// maxExamples, taken from each webhook in turn.
+	// Started lists the newest deliveries that start a run only with the proposed
+	// definitions. Stopped lists the newest that start a run only with the live
+	// definitions. Each has at most maxExamples, taken from each webhook in turn.
 	Started []string `json:"started"`
 	Stopped []string `json:"stopped"`
 }
 
 const maxExamples = 5
 
-// Propose checks a tree against the state of the server, and says what an apply of it
-// would change. It changes nothing. For each automation that would change, it evaluates
-// up to the given number of deliveries of each of its webhooks, the newest first.
+// Propose checks a tree against the state of the server, and says what an apply of the
+// tree would change. Propose itself changes nothing. For each automation that would change,
+// it evaluates up to the given number of deliveries of each webhook, the newest first.
 func (a *Applier) Propose(ctx context.Context, tree fs.FS, deliveries int) (*Proposal, error) {
 	built, err := a.compile(ctx, gitrepo.Commit{}, tree)
 	if err != nil {
@@ -177,7 +177,7 @@ func (w *Webhook) names() []string {
 }
 
 // starts are the automations that the delivery would start. A webhook that is nil or
-// disabled starts none.
+// disabled starts no automation.
 func (w *Webhook) starts(d match.Delivery) ([]string, error) {
 	if w == nil || !w.Def.Enabled {
 		return nil, nil

@@ -94,8 +94,8 @@ func (c *callouts) webhooks() {
 	}
 }
 
-// starts says which deliveries start an automation that did not start it before. old and now are
-// what it wants of each webhook.
+// starts says which deliveries now start an automation and did not start it before. old and
+// now hold the automation's selections, by webhook.
 func (c *callouts) starts(a, before *factory.Automation, old, now map[string]*selection) {
 	for _, webhook := range slices.Sorted(maps.Keys(now)) {
 		switch s := now[webhook]; {
@@ -142,8 +142,8 @@ func (c *callouts) environments() {
 // selection describes which deliveries of a webhook start an automation.
 type selection struct {
 	every bool // every delivery
-	// allowed has the paths that all of its filters test, each with the values that any
-	// filter allows there. The values are nil if a filter does not limit the path to a set.
+	// allowed has the paths that all filters of the automation test, each with the values
+	// that any filter allows there. The values are nil if a filter does not limit them to a set.
 	allowed map[string][]string
 }
 
@@ -203,8 +203,8 @@ func widened(was, is map[string][]string) []string {
 	return all
 }
 
-// opened are the repositories for which an environment has a credential that it did not have,
-// or not for as much.
+// opened are the repositories to which an environment has more access by a credential than
+// before.
 func opened(now, before *factory.Environment) []string {
 	var all []string
 	for _, r := range now.Repositories {

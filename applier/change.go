@@ -9,8 +9,8 @@ import (
 	"triphammer/schema"
 )
 
-// Newest opens the files of the newest commit of the branch. An empty branch has no commit
-// and no files, which is no error.
+// Newest opens the files of the newest commit of the branch. While the branch does not exist,
+// it returns a zero commit and an empty tree.
 func (a *Applier) Newest(ctx context.Context) (gitrepo.Commit, fs.FS, error) {
 	head, err := a.cfg.Source.Head(ctx)
 	if errors.Is(err, gitrepo.ErrNoBranch) {
@@ -26,7 +26,7 @@ func (a *Applier) Newest(ctx context.Context) (gitrepo.Commit, fs.FS, error) {
 	return head, tree, err
 }
 
-// At opens the files of a commit of the repository, from what is here of it already.
+// At opens the files of a commit of the repository. It fetches nothing from a remote.
 func (a *Applier) At(ctx context.Context, hash string) (fs.FS, error) {
 	tree, err := a.cfg.Source.Tree(ctx, hash, a.cfg.Path)
 	if errors.Is(err, gitrepo.ErrNoFolder) {
@@ -35,8 +35,8 @@ func (a *Applier) At(ctx context.Context, hash string) (fs.FS, error) {
 	return tree, err
 }
 
-// Serving opens the definition files of the commit that serves. There are none before the
-// first apply, which is no error.
+// Serving opens the definition files of the commit that serves. While no commit serves, it
+// returns a zero commit and an empty tree.
 func (a *Applier) Serving(ctx context.Context) (gitrepo.Commit, fs.FS, error) {
 	r := a.State().Applied
 	if r == nil {
@@ -45,8 +45,8 @@ func (a *Applier) Serving(ctx context.Context) (gitrepo.Commit, fs.FS, error) {
 	return a.cfg.Ledger.Past(ctx, a.cfg.Factory, r.Commit.Hash)
 }
 
-// Check says what an apply of a commit would do. The commit need not be on the branch. It
-// changes nothing.
+// Check says what an apply of a commit would do, and changes nothing. The commit need not
+// be on the branch.
 func (a *Applier) Check(ctx context.Context, hash string) (*Proposal, error) {
 	done := &Apply{Commit: gitrepo.Commit{Hash: hash}}
 	found, err := a.verify(ctx, done)
@@ -82,9 +82,9 @@ func (a *Applier) tree(ctx context.Context, done *Apply) (tree fs.FS, missing sc
 	return tree, nil, err
 }
 
-// Move calls move, which moves the branch, and then applies the head. The worker does not
-// come between: there is one apply. If move fails, its error is returned, and nothing is
-// applied. While the factory is pinned, the branch moves, and there is no apply: done is nil.
+// Move calls move, which moves the branch, and then applies the head. The worker applies
+// nothing in between. If move fails, Move returns its error, and applies nothing. While the
+// factory is pinned, Move moves the branch, applies nothing, and returns a nil done.
 //
 // Once the branch has moved, the end of ctx stops nothing.
 func (a *Applier) Move(ctx context.Context, trigger string, move func(context.Context) error) (done *Apply, err error) {
@@ -99,7 +99,7 @@ func (a *Applier) Move(ctx context.Context, trigger string, move func(context.Co
 		return nil, err
 	}
 	ctx = context.WithoutCancel(ctx)
-	if pin, err := a.pinned(ctx); err == nil && pin != nil { // an error is that of the attempt too
+	if pin, err := a.pinned(ctx); err == nil && pin != nil { // the attempt meets the same error
 		return nil, nil
 	}
 	return a.attempt(ctx, trigger, true), nil

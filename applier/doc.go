@@ -1,4 +1,4 @@
-// Package applier turns a commit into the live revision, or leaves the old one.
+// Package applier makes a commit the live revision, or keeps the old revision.
 //
 // Each factory has one worker, an [Applier]. The worker is level-triggered: whatever
 // kicks it, it takes the newest commit of the production branch. An apply is whole or
@@ -18,7 +18,7 @@
 //
 // The states:
 //
-//   - waiting: the commit that is to serve is settled, that is, applied or refused. A
+//   - waiting: the commit that should serve is settled, that is, applied or refused. A
 //     kick wakes the worker. Kicks come from [Source], push notifications, commands,
 //     and secrets that are set.
 //   - looking: the worker reads the head of the branch. Nothing is new if the head
@@ -29,17 +29,17 @@
 //     the [Ledger].
 //   - recording: the [Ledger] keeps the apply. Then the pointer of [Live] is swapped,
 //     and the revision serves.
-//   - refused: the refusal is recorded, and the commit is settled. It is tried again
-//     when a secret that it lacks has another value, or when somebody asks for that
-//     with Applier.Apply.
-//   - retrying: what failed may heal by itself, so it is tried again: after a second
-//     at first, and at most a minute later in the end. A newer commit, and a kick
-//     that does not come from [Source], is tried at once.
+//   - refused: the refusal is recorded, and the commit is settled. The worker tries it
+//     again when a secret that it lacks has another value, or when Applier.Apply is
+//     called.
+//   - retrying: the failure may be temporary, so the worker tries again: after a second
+//     at first, then after doubled times of up to a minute. A newer commit is tried at
+//     once, as is a kick that does not come from [Source].
 //
-// While a factory is pinned, the pinned commit is the one that is to serve. Its files
-// come from the [Ledger], and it was verified when it was first applied: building
-// follows at once, without the repository. The worker looks at the branch only to
-// show its head. When the pin has run out, the branch rules again.
+// While a factory is pinned, the pinned commit should serve. Its files come from the
+// [Ledger], and it was verified when it was first applied. So building follows at once,
+// without the repository. The worker looks at the branch only to show its head. When the
+// pin expires, the head of the branch should serve again.
 //
 // The package knows no database and no request. Its [Ledger] is all the durable state
 // that it needs.

@@ -6,16 +6,16 @@ import (
 	"time"
 )
 
-// ErrSuperseded is the error of Ledger.Record for an apply during which another one became
-// live, perhaps on another server (SPEC 17.2). It is made again, from what is live now.
+// ErrSuperseded is the error of Ledger.Record if another apply became live meanwhile,
+// perhaps on another server (SPEC 17.2). The Applier then applies again, from what is live now.
 var ErrSuperseded = errors.New("another apply became live meanwhile")
 
 // maxSuperseded bounds how often an apply is made again at once.
 const maxSuperseded = 5
 
-// Follow makes the revision serve that the durable state says is live: another server may
-// have applied it. When it returns nil, every apply that was recorded before the call
-// serves here.
+// Follow loads the live revision from the Ledger and makes it serve, because another server
+// may have applied it. When Follow returns nil, this server serves the last apply that was
+// recorded before the call, or a later apply.
 func (a *Applier) Follow(ctx context.Context) error {
 	a.serving.Lock()
 	defer a.serving.Unlock()
@@ -39,8 +39,8 @@ func (a *Applier) Follow(ctx context.Context) error {
 	return nil
 }
 
-// Attend answers kicks until ctx is done, for a server that leaves watching the source to
-// another one. Such a kick is a push notification or a secret.
+// Attend answers kicks until ctx is done, on a server that does not watch the source because
+// another server does. Its kicks come from push notifications, commands and secrets.
 func (a *Applier) Attend(ctx context.Context) {
 	for {
 		select {
@@ -54,7 +54,7 @@ func (a *Applier) Attend(ctx context.Context) {
 	}
 }
 
-// Report is the part of a State that only the server knows which watches the source.
+// Report is the part of a State that only the server that watches the source knows.
 type Report struct {
 	Head        string    `json:"head"`
 	Checked     time.Time `json:"checked"`
@@ -64,12 +64,12 @@ type Report struct {
 	NextAttempt time.Time `json:"next_attempt,omitzero"`
 }
 
-// Report is that of the state.
+// Report returns the part of the state that other servers need.
 func (s *State) Report() Report {
 	return Report{s.Head, s.Checked, s.Error, s.Reason, s.Since, s.NextAttempt}
 }
 
-// Show makes the state show what the server has found that watches the source.
+// Show puts the report of the server that watches the source into the state.
 func (a *Applier) Show(r Report) {
 	a.mu.Lock()
 	was := a.state.Report()

@@ -15,19 +15,19 @@ type Ledger interface {
 	// Secrets returns the newest values of the named secrets. It omits names that do not
 	// exist.
 	Secrets(ctx context.Context, names []string) (map[string]SecretValue, error)
-	// UIDs returns a UID for each named webhook. Record stores new ones.
+	// UIDs returns a UID for each named webhook. Record stores new UIDs.
 	UIDs(ctx context.Context, factory string, names []string) (map[string]string, error)
 	// Spec makes the run spec of an automation. The applier does not look into it.
 	Spec(f *factory.Factory, a *factory.Automation) ([]byte, error)
 	// Record stores an apply of any outcome, in one transaction, and returns its id. Its
-	// context is never cancelled, so that every recorded apply also goes live.
-	// The error of an applied one is ErrSuperseded unless a.Base is still live.
+	// context is never cancelled, so that every recorded apply also goes live. If the
+	// outcome is Applied and a.Base is no longer live, the error is ErrSuperseded.
 	Record(ctx context.Context, a *Apply) (id string, err error)
 	// Live is the id of the apply that serves; empty if there is none.
 	Live(ctx context.Context, factory string) (id string, err error)
-	// Serving is that apply with its revision, built again; nil if there is none.
+	// Serving is the apply that serves, with its revision built again; nil if there is none.
 	Serving(ctx context.Context, factory string) (*Apply, error)
-	// Pin is the pin in force; nil if there is none. It is asked only with Config.Shared.
+	// Pin is the pin in force; nil if there is none. Only an Applier with Config.Shared asks for it.
 	Pin(ctx context.Context, factory string) (*Pin, error)
 	// Past opens a commit that was applied before.
 	Past(ctx context.Context, factory, hash string) (gitrepo.Commit, fs.FS, error)

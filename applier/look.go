@@ -13,13 +13,13 @@ import (
 // slowLook is how long a look at the source lasts before a kick may restart it.
 const slowLook = 10 * time.Second
 
-// watched is the trigger of a kick that only asks for a look. A commit that failed still
-// waits for its next attempt.
+// watched is the trigger of a kick that only asks for a look. It does not hasten the next
+// attempt at a commit that failed.
 const watched = "watch"
 
-// Kick asks for a look at the head, and does not wait for it. Several kicks that wait
-// count as one. Unless the trigger is watched, Kick ends a slow look, so that it begins
-// anew. It does not end two looks in a row, so that a large fetch can complete.
+// Kick asks for a look at the head, and does not wait for it. Several waiting kicks count
+// as one. Unless the trigger is watched, Kick ends a slow look, and another look begins.
+// Kick does not end two looks in a row, so that a large fetch can complete.
 func (a *Applier) Kick(trigger string) {
 	a.mu.Lock()
 	if a.pending == "" || a.pending == watched {
@@ -68,10 +68,10 @@ func (a *Applier) head(ctx context.Context) (gitrepo.Commit, error) {
 	return head, err
 }
 
-// tellEvery is how often the log says how far a look is that lasts.
+// tellEvery is how often the log tells the progress of a long look.
 const tellEvery = 10 * time.Second
 
-// tellLook logs how far a look is, until stop is called.
+// tellLook logs the progress of a look, until stop is called.
 func (a *Applier) tellLook() (stop func()) {
 	ended := make(chan struct{})
 	var telling sync.WaitGroup

@@ -14,8 +14,8 @@ type Pin struct {
 	Until  time.Time `json:"until,omitzero"` // zero: until it is unpinned
 }
 
-// SetPin makes a past commit the one that should serve, from the next attempt on. If p is
-// nil, that is the head of the branch again.
+// SetPin makes the pinned commit the one that should serve, from the next attempt on. If p
+// is nil, the head of the branch should serve.
 func (a *Applier) SetPin(p *Pin) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

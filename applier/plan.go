@@ -31,7 +31,7 @@ type Change struct {
 	Kind string   `json:"kind"` // such as factory, webhook or automation
 	Name string   `json:"name"`
 	Path string   `json:"path"`
-	Keys []string `json:"keys,omitempty"` // of an update: the keys that differ, such as triggers[0].filter.webhooks
+	Keys []string `json:"keys,omitempty"` // only for an update: the keys that differ, such as triggers[0].filter.webhooks
 	// Values has an entry for each of Keys.
 	Values []ValueChange `json:"values,omitempty"`
 }
@@ -184,8 +184,8 @@ func valueChange(key, before, after string) ValueChange {
 	return ValueChange{key, cut(a), cut(b)}
 }
 
-// resources are the definitions of a revision, by kind and name. A webhook also gets a
-// value that is in no file: the generation of its secret.
+// resources are the definitions of a revision, by kind and name. A webhook has one more
+// value, which is in no file: the generation of its secret.
 func resources(r *Revision) map[string]resource {
 	all := make(map[string]resource)
 	if r == nil {

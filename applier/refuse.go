@@ -55,7 +55,7 @@ func (a *Applier) explain() State {
 	return a.state
 }
 
-// summary is the first error, and the number of further ones.
+// summary is the first error, and the number of the other errors.
 func summary(all schema.Diagnostics) string {
 	i := slices.IndexFunc(all, func(d schema.Diagnostic) bool { return d.Severity == schema.Error })
 	if i < 0 {

@@ -28,8 +28,7 @@ type failure struct {
 	recorded bool
 }
 
-// untilWake is the time until the worker must wake without a kick. 0 means that it need
-// not.
+// untilWake is the time after which the worker wakes without a kick; 0: it waits for a kick.
 func (a *Applier) untilWake() (wait time.Duration) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -47,8 +46,8 @@ func (a *Applier) untilWake() (wait time.Duration) {
 	return wait
 }
 
-// failed keeps the live revision, and schedules another attempt. A failure that repeats
-// is recorded only once, and that there is no commit yet only if somebody asks.
+// failed keeps the live revision, and schedules another attempt. It records a repeated
+// failure only once. It records an empty repository only if force is set.
 func (a *Applier) failed(ctx context.Context, done *Apply, err error, force bool) *Apply {
 	if ctx.Err() != nil {
 		return nil

@@ -36,7 +36,7 @@ type Webhook struct {
 	UID              string
 	Factory          string
 	Def              *factory.Webhook
-	SecretGeneration int64               // 0: there is none yet, which only a disabled webhook can do without
+	SecretGeneration int64               // 0: the secret is not set, which is allowed only for a disabled webhook
 	Verifier         *signature.Verifier // nil in a revision built without secrets
 	Index            *match.Index
 	Automations      []*Automation // in the order of the numbers of Index
@@ -162,26 +162,25 @@ type BuildInput struct {
 	Commit  gitrepo.Commit
 	Tree    fs.FS
 	Options factory.Options
-	// Secrets returns the values of the named secrets, without those that do not exist. If
-	// it is nil, the revision can match and explain deliveries, but not verify them.
+	// Secrets returns the values of the named secrets that exist. If Secrets is nil, the
+	// revision can match and explain deliveries, but not verify them.
 	Secrets func(ctx context.Context, names []string) (map[string]SecretValue, error)
 	// UIDs returns a UID for each named webhook. If it is nil, UIDs are invented.
 	UIDs func(ctx context.Context, factory string, names []string) (map[string]string, error)
 	// Spec makes the run spec of an automation. If it is nil, there are no specs.
 	Spec func(f *factory.Factory, a *factory.Automation) ([]byte, error)
-	// Lacks is for the warnings about what cannot act on this server. If it is nil, there are
-	// none.
+	// Lacks finds what cannot act on this server, for warnings; nil: nothing is looked for.
 	Lacks Lacks
 }
 
-// Lacks returns what says of each automation of a factory what of its definition cannot act
-// on this server.
+// Lacks returns, for one factory, the function that lists which parts of an automation's
+// definition cannot act on this server.
 type Lacks func(ctx context.Context, f *factory.Factory) func(*factory.Automation) []Lack
 
-// Lack is something that cannot act, in words for whoever wrote the definition.
+// Lack is a part of a definition that cannot act, described for its author.
 type Lack struct {
 	Text string
-	At   factory.Position // where it is asked for; zero: by the automation
+	At   factory.Position // where the definition asks for it; zero: in the automation
 }
 
 // Built is the outcome of Build.
@@ -189,7 +188,7 @@ type Built struct {
 	Revision    *Revision // nil if there are errors among the diagnostics
 	Diagnostics schema.Diagnostics
 	Deferred    []schema.Deferred
-	Lacking     map[string]int64 // secrets that are missing (0) or do not suit, with the generation that does not
+	Lacking     map[string]int64 // secrets that are missing (0) or unsuitable (the generation that does not suit)
 }
 
 // Build validates a tree and makes a Revision of it. It returns an error if something
@@ -285,11 +284,11 @@ func (b *builder) build(ctx context.Context) error {
 	return nil
 }
 
-// maxNamed bounds how many automations a finding about several of them names.
+// maxNamed bounds how many automations one finding names.
 const maxNamed = 5
 
-// warnOfLacks warns of what cannot act on this server. Each fact is one warning, where it is
-// asked for or at the first automation that it concerns.
+// warnOfLacks warns of what cannot act on this server. Equal lacks of several automations are
+// one warning, at Lack.At or at the first of the automations.
 func (b *builder) warnOfLacks(ctx context.Context, f *factory.Factory) {
 	if b.Lacks == nil {
 		return
@@ -357,8 +356,8 @@ func (b *builder) verifier(w *Webhook, values map[string]SecretValue) {
 	w.SecretGeneration = v.Generation
 }
 
-// Live is the routing table. It is one pointer to the revisions of all factories. A
-// request loads the pointer once.
+// Live is the routing table: one pointer to the revisions of all factories. Each method
+// loads the pointer once.
 type Live struct {
 	mu    sync.Mutex // of writers
 	table atomic.Pointer[table]
@@ -369,7 +368,7 @@ type table struct {
 	factories map[string]*Revision
 }
 
-// Webhook finds a webhook by UID, also if it is disabled.
+// Webhook finds a webhook by UID, even if it is disabled.
 func (l *Live) Webhook(uid string) (*Webhook, bool) {
 	t := l.table.Load()
 	if t == nil {

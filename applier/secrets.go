@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// secretPoll is how often the worker looks for secrets that a refused commit lacks. They
+// secretPoll is how often the worker looks for secrets that a refused commit lacks. A secret
 // may appear in a folder of secret files, which sends no notification.
 const secretPoll = 5 * time.Second
 

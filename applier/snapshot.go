@@ -36,7 +36,7 @@ func (s Snapshot) FS() fs.FS {
 // ValidFile tells whether a snapshot can have a file at the path.
 func ValidFile(path string) bool { return fs.ValidPath(path) && path != "." }
 
-// snapshotFS holds one fstest.MapFS for each folder of a snapshot. A single one for the
+// snapshotFS holds one fstest.MapFS for each folder of a snapshot. A single MapFS for the
 // whole tree would scan all files each time that a folder is listed.
 type snapshotFS map[string]fstest.MapFS
 
@@ -82,8 +82,8 @@ func (t snapshotFS) ReadDir(name string) ([]fs.DirEntry, error) {
 	return t[name].ReadDir(".")
 }
 
-// openFolder is an open folder. Its entries come from its own MapFS, and its own
-// information from that of its parent.
+// openFolder is an open folder. Its entries come from its own MapFS, and its information
+// from the MapFS of its parent.
 type openFolder struct {
 	fs.ReadDirFile
 	self fs.File

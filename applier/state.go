@@ -28,20 +28,20 @@ type Apply struct {
 	Commit      gitrepo.Commit
 	Trigger     string // start, watch, push, command, secret, dashboard, change, retry, pin, unpin
 	Outcome     Outcome
-	Error       string // of a failed one
+	Error       string // if Outcome is Failed
 	Diagnostics schema.Diagnostics
 	Plan        Plan
 	StartedAt   time.Time
 	FinishedAt  time.Time
-	Revision    *Revision // of an applied one
-	Snapshot    Snapshot  // of an applied one, only for Record
-	Base        string    // what was live when it began
+	Revision    *Revision // if Outcome is Applied
+	Snapshot    Snapshot  // if Outcome is Applied, and only for Record
+	Base        string    // the id of the apply that was live when this apply began
 
 	past fs.FS // the files of a pinned commit
 }
 
-// Valid tells whether the definitions are valid. Secrets that this server lacks do not
-// matter. known is false if the definitions were not checked to the end.
+// Valid tells whether the definitions are valid, whatever secrets this server lacks. known
+// is false if the definitions were not checked to the end.
 func (a *Apply) Valid() (valid, known bool) {
 	valid, known = true, a.Outcome == Applied || a.Outcome == Refused
 	for _, d := range a.Diagnostics {
@@ -61,14 +61,14 @@ type State struct {
 	Head                              string           // hash of the head; empty if it could never be read
 	Checked                           time.Time        // when the head was last read
 	Looking                           time.Time        // when the present look at the head began; zero: there is none
-	Progress                          gitrepo.Progress // of the present look; zero if the source does not tell
+	Progress                          gitrepo.Progress // of the present look; zero if the source tells no progress
 	Applied                           *Revision
 	LastApply                         *Apply
 	Pin                               *Pin
-	Error                             string    // why the newest commit is not live; empty if it is
+	Error                             string    // why the newest commit is not live; empty if it is live
 	Reason                            Reason    // the kind of Error
 	Since                             time.Time // when Error began
-	NextAttempt                       time.Time // zero: waits for a change
+	NextAttempt                       time.Time // zero: the worker waits for a change
 }
 
 // Reason is the kind of problem that keeps the newest commit from serving.

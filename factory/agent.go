@@ -11,17 +11,17 @@ import (
 // Agent is agents/<name>/agent.md.
 type Agent struct {
 	Name, Path, Description string
-	Type                    string // CUSTOM, FOREMAN (MAIN is read as it), TRIAGE, …
+	Type                    string // CUSTOM, FOREMAN (MAIN is read as FOREMAN), TRIAGE, …
 	Prompt                  string
-	Settings                Settings // effective: agentDefaults, then its own
+	Settings                Settings // effective: the agent's own, else those of agentDefaults
 }
 
-// Settings are what agentDefaults, an agent and an automation can each set. An
-// agent inherits what it omits from agentDefaults, an automation from its agent
+// Settings can be set by agentDefaults, an agent and an automation. An agent inherits
+// settings that it omits from agentDefaults, and an automation from its agent
 // (factory/testdata/rules 1.4).
 type Settings struct {
 	Harness       Harness
-	HarnessAt     Position // where it is named; zero: nowhere
+	HarnessAt     Position // where a file sets Harness; zero: no file does
 	Runner        string
 	EnvironmentID string
 	Secrets       []string // replaced as a whole, never merged
@@ -36,7 +36,7 @@ type Harness struct {
 	ReasoningLevel string   `json:"reasoning_level,omitempty"`
 	AuthSecret     string   `json:"auth_secret,omitempty"` // name of the managed secret
 	AuthWorker     bool     `json:"auth_worker,omitempty"` // the credential is in variables of the worker
-	Command        []string `json:"command,omitempty"`     // of type acp
+	Command        []string `json:"command,omitempty"`     // only for the type acp
 }
 
 // Position is a place in a definition file.
@@ -102,7 +102,7 @@ func (l *loader) settings(d *document, n *schema.Node, base Settings, prefix str
 	return s
 }
 
-// TheService is the workerHost that means the same as none.
+// TheService is the workerHost that means the same as an empty workerHost.
 const TheService = "warp"
 
 // harness overrides the harness in s with the keys that n sets.
@@ -139,7 +139,7 @@ func (l *loader) harness(d *document, n *schema.Node, s *Settings, prefix string
 		s.Harness.Command, s.HarnessAt = wordsOf(list), Position{d.Path, list.At}
 	}
 	switch is := textOf(n.Get("type")) == "acp"; {
-	case l.opt.Strict: // which refuses both
+	case l.opt.Strict: // the check of the shape has refused both keys
 	case !is && n.Get("command") != nil:
 		d.Error(n.KeyAt("command"), schema.InvalidValue, "write type: acp beside it, or take it out", prefix+"harness.command means nothing without type acp")
 	case is && n.Get("command") == nil:

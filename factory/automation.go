@@ -19,16 +19,16 @@ type Automation struct {
 	Agent      string // the agent that runs it; empty in a tree without agents
 	Prompt     string
 	Triggers   []Trigger
-	Settings   Settings // effective: agentDefaults, the agent's, then its own
+	Settings   Settings // effective: the automation's own, else the agent's, else those of agentDefaults
 
 	Retry          Retry
 	Budget         Budget
-	MaxRunsPerHour int64 // it is paused if it starts more; 0: what the server says
+	MaxRunsPerHour int64 // the server pauses the automation if it starts more; 0: the server's own limit
 }
 
 // Retry says how often a run that fails is tried.
 type Retry struct {
-	Attempts int           `json:"attempts,omitempty"` // in all; 0 and 1 mean once
+	Attempts int           `json:"attempts,omitempty"` // total number; 0 and 1 mean no second attempt
 	Delay    time.Duration `json:"delay_ns,omitempty"` // before the second attempt; it doubles from then on
 }
 
@@ -43,14 +43,14 @@ type Trigger struct {
 	Webhooks        []string        // filter.webhooks: file names
 	Headers         *filter.Headers // nil without a header filter
 	Payload         *filter.Filter  // nil without a payload filter
-	Cron            string          // of an inline schedule
-	ScheduleName    string          // of it; may be empty
+	Cron            string          // expression of an inline schedule
+	ScheduleName    string          // name of the inline schedule; may be empty
 	ScheduleIDs     []string        // filter.schedule_ids
-	Native          *native.Trigger // of a sender's event; nil for others
+	Native          *native.Trigger // nil unless the trigger names a sender's event
 }
 
-// Fires tells whether this server acts on the trigger. Others are checked and
-// shown (SPEC 2.1).
+// Fires tells whether a server acts on the trigger. A server only checks and shows the
+// other triggers (SPEC 2.1).
 func (t *Trigger) Fires() bool {
 	if t.webhook() || t.Scheduled() {
 		return true
@@ -64,8 +64,8 @@ func (t *Trigger) webhook() bool { return t.Provider == "webhook" && t.Event == 
 // Scheduled tells whether a schedule fires the trigger.
 func (t *Trigger) Scheduled() bool { return t.Provider == "schedule" && t.Event == "cron_fired" }
 
-// Selects tells whether deliveries of the webhook can fire the trigger: it names the
-// webhook, by UID or file name, or it is about an event of the webhook's sender.
+// Selects tells whether deliveries of the webhook can fire the trigger. They can if the
+// trigger names the webhook, by UID or file name, or an event of the webhook's sender.
 func (t *Trigger) Selects(w *Webhook, uid string) bool {
 	if t.Native != nil {
 		return w.Sender() == t.Native.Event.Sender
@@ -114,7 +114,7 @@ func (l *loader) automation(d *document) *Automation {
 	return a
 }
 
-// bounds reads what bounds the runs of an automation. The keys are ours.
+// bounds reads the keys that bound the runs of an automation. They are our extension.
 func (l *loader) bounds(d *document, a *Automation) {
 	a.Budget = budget(d)
 	a.MaxRunsPerHour = int64(amount(d, "maxRunsPerHour", maxPerHour))
@@ -123,8 +123,8 @@ func (l *loader) bounds(d *document, a *Automation) {
 	}
 }
 
-// agentNamed finds the agent that a node names, nil with a finding if there is
-// none.
+// agentNamed finds the agent that a node names. If there is no such agent, it reports a
+// finding and returns nil.
 func (l *loader) agentNamed(d *document, n *schema.Node) *Agent {
 	name := strings.TrimSpace(textOf(n))
 	if name == "" || l.agents[name] != nil || l.unread["agent "+name] {
@@ -283,8 +283,8 @@ func (l *loader) selection(d *document, n *schema.Node, where string) []string {
 	return all
 }
 
-// compile compiles a payload filter, so that a bad one is found by validation and
-// not by a delivery (SPEC 3.5).
+// compile compiles a payload filter, so that validation and not a delivery finds a bad
+// filter (SPEC 3.5).
 func compile(d *document, n *schema.Node, prefix string) *filter.Filter {
 	f, problems := filter.Compile(valueOf(n))
 	d.problems(problems, prefix)

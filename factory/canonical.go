@@ -8,13 +8,13 @@ import (
 	"triphammer/schema"
 )
 
-// Definition is what a definition file says, in a form in which two revisions can
-// be compared. It is made of the parsed file by the tables of package schema, so
-// that no key can be left out.
+// Definition is the content of a definition file, in a form in which two revisions can
+// be compared. The tables of package schema make it from the parsed file, so that no key
+// can be left out.
 type Definition struct {
 	Kind, Name, Path string
-	// Values are sorted by key. The values of an agent or automation include those that
-	// it inherits; the values of a Markdown file include its text.
+	// Values are sorted by key. The values of an agent or automation include inherited
+	// values. The values of a Markdown file include its text.
 	Values []schema.Value
 }
 
@@ -33,7 +33,7 @@ func (l *loader) definitions() {
 		l.factory.Definitions = append(l.factory.Definitions, Definition{d.kind.id, d.name, d.Path, values})
 		return values
 	}
-	// A definition is listed before those that inherit from it.
+	// A definition is listed before the definitions that inherit from it.
 	for _, d := range l.docs {
 		switch d.kind.id {
 		case "factory":
@@ -60,7 +60,7 @@ func (l *loader) definitions() {
 	l.skillDefinitions()
 }
 
-// isSetting tells whether a value is of a key that is inherited.
+// isSetting tells whether a key can be inherited.
 func isSetting(key string) bool {
 	first, _, _ := strings.Cut(key, ".")
 	return slices.ContainsFunc(schema.Settings.Keys, func(k schema.Key) bool { return k.Name == first })

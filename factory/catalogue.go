@@ -35,8 +35,8 @@ func buildCatalogue() map[string]map[string][]string {
 	return all
 }
 
-// aliases are other spellings of a canonical key, by provider. Those of keys that take
-// identifiers take only plain lists of names.
+// aliases are other spellings of a canonical key, by provider. An alias of a key that takes
+// identifiers takes only a plain list of names.
 var aliases = buildAliases()
 
 func buildAliases() map[string]map[string]string {
@@ -57,7 +57,8 @@ func buildAliases() map[string]map[string]string {
 	return all
 }
 
-// providers are those that triggers name; under --strict, those that the format publishes.
+// providers are the providers that triggers may name; with strict, only those that the
+// format publishes.
 func providers(strict bool) []string {
 	return slices.DeleteFunc(slices.Sorted(maps.Keys(catalogue)), func(name string) bool { return strict && guessed(name) })
 }
@@ -90,7 +91,7 @@ func (l *loader) senderTrigger(d *document, n *schema.Node, t *Trigger, e *nativ
 			continue
 		case key != nil:
 		case t.Provider == "gitlab" && t.Event == "push":
-			// Its keys are not published. The known ones are a guess from the pushes of other senders.
+			// The keys of this event are not published. The known keys are a guess from the pushes of other senders.
 			d.Warn(f.At, schema.InvalidFilter, d.OneOf(f.Key, names()), fmt.Sprintf("%s.filter.%s: it is not known whether a push of gitlab can be filtered on it", where, f.Key))
 			key = &native.Key{Name: f.Key}
 		default:
@@ -150,12 +151,12 @@ func (l *loader) answered(d *document, n *schema.Node, t *Trigger, where string)
 		fmt.Sprintf("%s.filter: %s is not in what %s sends, and no webhook can ask for it: this trigger starts nothing", where, strings.Join(keys, ", "), title))
 }
 
-// checkFilter checks the keys of the filter of a trigger that is of no sender.
+// checkFilter checks the filter keys of a trigger that names no sender's event.
 func (l *loader) checkFilter(d *document, n *schema.Node, t *Trigger, keys []string, where string) {
 	for _, f := range n.Fields {
 		if !slices.Contains(keys, f.Key) {
 			d.Error(f.At, schema.InvalidFilter, schema.Newer(d.OneOf(f.Key, keys)), fmt.Sprintf("%s: %s %s cannot be filtered on %q", where, t.Provider, t.Event, f.Key))
-		} else if f.Key != "schedule_ids" { // which is checked with the schedule
+		} else if f.Key != "schedule_ids" { // schedule_ids are checked with the schedule
 			m := matcher{d: d, where: fmt.Sprintf("%s.filter.%s", where, f.Key), key: &native.Key{Name: f.Key}}
 			m.check(f.Value)
 		}
@@ -171,7 +172,7 @@ type matcher struct {
 	compiled        native.Filter
 }
 
-// names checks an alias that only the provider can resolve: a plain list.
+// names checks the value of an alias that only the provider can resolve: a plain list.
 func (m *matcher) names(l *loader, f schema.Field) {
 	if f.Value.Kind == schema.Mapping {
 		m.d.Error(f.Value.At, schema.InvalidFilter, "write [NAME], or "+m.key.Name+" with ids", m.where+" takes a list of names, without in and not_in")

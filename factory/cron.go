@@ -13,12 +13,12 @@ import (
 // @daily or @every 90m (factory/testdata/rules 4.3).
 type Cron struct {
 	fields cron.Schedule
-	every  time.Duration // of @every; 0: fields
+	every  time.Duration // the interval of @every; 0: the expression has fields
 }
 
 var cronParser = cron.NewParser(cron.Minute | cron.Hour | cron.Dom | cron.Month | cron.Dow | cron.Descriptor)
 
-// ParseCron reads an expression.
+// ParseCron reads an expression. The error tells users what is wrong with it.
 func ParseCron(text string) (Cron, error) {
 	if strings.Contains(text, "TZ=") {
 		return Cron{}, errors.New("schedules are in UTC")
@@ -33,7 +33,7 @@ func ParseCron(text string) (Cron, error) {
 	return Cron{fields: parsed}, nil
 }
 
-// odd says why a valid expression is likely a mistake; empty if it is not.
+// odd says why a valid expression is likely a mistake; empty: it is not.
 func (c Cron) odd(text string) string {
 	if c.every > 0 {
 		written, err := time.ParseDuration(strings.TrimSpace(strings.TrimPrefix(strings.TrimSpace(text), "@every")))
@@ -71,9 +71,9 @@ func cronProblem(err error) string {
 	return err.Error()
 }
 
-// Next is the first tick after a time, or zero if there will be none (30
-// February). The ticks of @every are counted from the anchor, so that they do not
-// depend on when somebody looks.
+// Next is the first tick after a time, or zero if the schedule has no further tick (30
+// February). The ticks of @every are counted from the anchor, so that they do not depend
+// on the time of the call.
 func (c Cron) Next(after, anchor time.Time) time.Time {
 	after = after.UTC()
 	if c.every > 0 {
@@ -93,8 +93,8 @@ func (c Cron) Next(after, anchor time.Time) time.Time {
 	return time.Time{}
 }
 
-// Newest is the last tick after one time and not after another, or zero if there
-// is none between them. Its cost does not depend on how far apart the times are.
+// Newest is the last tick that is after one time and not after until, or zero if there is
+// no such tick. Its cost does not depend on the time between the two.
 func (c Cron) Newest(after, until, anchor time.Time) time.Time {
 	if c.every > 0 {
 		anchor = anchor.UTC().Truncate(time.Second)

@@ -8,9 +8,9 @@ import (
 	"triphammer/schema"
 )
 
-// noEffect is a key that is checked but not acted on; with an empty key, a kind of
-// file. The warnings and docs/reference.md are made of this table. Delete a row when
-// the server acts on its key.
+// noEffect is a key that the server checks but does not act on, or, if the key is empty,
+// a kind of file. The table withoutEffect makes the warnings and docs/reference.md.
+// Delete a row when the server acts on its key.
 type noEffect struct {
 	kind, key string
 	instead   string   // what the server does instead

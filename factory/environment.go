@@ -27,11 +27,11 @@ type Environment struct {
 	Network                 Network
 	Budget                  Budget
 	Resources               Resources
-	Isolation               string // the weakest that it accepts; empty: any
+	Isolation               string // the weakest isolation that the environment accepts; empty: any
 	TrustRepositorySettings bool   // the agent settings in its repositories act
 }
 
-// Budget is what may be used up; 0 means no limit.
+// Budget limits what runs may use; 0 means no limit.
 type Budget struct {
 	USD          float64 `json:"usd,omitempty"` // of one run, like Tokens and Turns
 	Tokens       int64   `json:"tokens,omitempty"`
@@ -46,10 +46,10 @@ type Repository struct {
 	Ref  string `json:"ref,omitempty"`
 	Path string `json:"path,omitempty"` // in the workspace
 	// Forge is the code forge of a repository that is named by owner and name, such as
-	// GITHUB. A server may have another address for it.
+	// GITHUB. A server may have another address for the forge (see At).
 	Forge string `json:"forge,omitempty"`
-	// Secret is the managed secret with which it is cloned from and pushed to: a token, or
-	// USER:TOKEN. It stays outside the walls of the run.
+	// Secret is the name of the managed secret for cloning and pushing: a token, or
+	// USER:TOKEN. The value stays outside the walls of the run.
 	Secret string `json:"secret,omitempty"`
 	// Access is what a run may do with the secret, one of schema.Accesses; empty: write.
 	Access string `json:"access,omitempty"`
@@ -60,9 +60,9 @@ func (r Repository) ReadOnly() bool { return r.Access == schema.Accesses[0] }
 
 // Network is what a run may reach.
 type Network struct {
-	On    bool // said so
+	On    bool // the definition allows the network explicitly
 	Off   bool
-	Hosts []string // the only ones, if any
+	Hosts []string // if not empty, the only hosts that a run may reach
 }
 
 // Defaults of an environment (SPEC 2.2a).
@@ -100,7 +100,7 @@ func (l *loader) environment(d *document) *Environment {
 		TrustRepositorySettings: boolOf(n.Get("trustRepositorySettings"), false),
 	}
 	if n.Get("repositories") != nil {
-		e.Repositories = []Repository{} // none is not the same as no word about them
+		e.Repositories = []Repository{} // an empty list differs from an absent key
 	}
 	if command := n.Get("command"); command != nil {
 		e.Command, e.CommandAt = wordsOf(command), command.At
@@ -135,7 +135,7 @@ func (l *loader) environment(d *document) *Environment {
 	return e
 }
 
-// IsolationNow is the present name of an isolation, which may have an old one.
+// IsolationNow is the present name of an isolation, for its present or its old name.
 func IsolationNow(name string) string { return cmp.Or(schema.OldIsolations[name], name) }
 
 // warnOfOldNames warns of values of an environment that have another name now.
@@ -156,8 +156,8 @@ func budget(d *document) Budget {
 	}
 }
 
-// amount reads the number at a key, which may have a dot. It is more than 0 and at most the
-// given one; 0 means that it is not set.
+// amount reads the number at a key, which may have a dot. The number is more than 0 and at
+// most most; 0 means that the key is not set.
 func amount(d *document, key string, most float64) float64 {
 	n := d.Root
 	for step := range strings.SplitSeq(key, ".") {
@@ -180,8 +180,8 @@ func minutes(d *document, key string, otherwise time.Duration) time.Duration {
 
 var webURL = regexp.MustCompile(`^https?://[^/]`)
 
-// secretURL are the addresses to which a credential may go: not in the clear, except on
-// this machine.
+// secretURL matches the addresses to which a credential may go: encrypted, or on this
+// machine.
 var secretURL = regexp.MustCompile(`^(https://|ssh://|[A-Za-z0-9_.-]+@[^/:]+:|http://(localhost|127\.0\.0\.1|\[::1\])[:/])`)
 
 func repository(d *document, n *schema.Node, where string) Repository {
@@ -216,8 +216,8 @@ func repository(d *document, n *schema.Node, where string) Repository {
 	return r
 }
 
-// repositorySecrets notes the secrets of the repositories of an environment, and warns of
-// access without one.
+// repositorySecrets notes the secrets of an environment's repositories, and warns of a
+// repository with access but without a secret.
 func (l *loader) repositorySecrets(d *document) {
 	for i, item := range itemsOf(d.Root.Get("repositories")) {
 		where := fmt.Sprintf("repositories[%d]", i)
@@ -258,7 +258,7 @@ func network(d *document) Network {
 // application of the service that the format comes from.
 var elsewhereEnvironment = regexp.MustCompile(`^[A-Za-z0-9]{22}$`)
 
-// ElsewhereEnvironment tells whether an environmentId without a file here is such an
-// identifier. A run that names one goes without an environment, because a tree from there has
-// no files for them (SPEC 15.1).
+// ElsewhereEnvironment tells whether an environmentId without a file is an identifier from
+// the service that the format comes from. A run that names it goes without an environment,
+// because the trees of that service have no files for environments (SPEC 15.1).
 func ElsewhereEnvironment(id string) bool { return elsewhereEnvironment.MatchString(id) }

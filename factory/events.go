@@ -6,11 +6,11 @@ import "encoding/json"
 func Providers() []string { return providers(false) }
 
 // Events are the events of a provider, each with the keys that its filter may have; nil if
-// no trigger may name the provider. Nobody may change them.
+// no trigger may name the provider. Callers must not change the result.
 func Events(provider string) map[string][]string { return catalogue[provider] }
 
-// Decode reads the value of a key of the definition, such as "codeForges". It leaves into
-// as it is if the definition has no such key, or another value.
+// Decode reads the value of a key of the definition, such as "codeForges", into a variable.
+// It leaves the variable unchanged if the definition lacks the key.
 func (d *Definition) Decode(key string, into any) {
 	for _, v := range d.Values {
 		if v.Key == key {

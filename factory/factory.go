@@ -1,12 +1,11 @@
-// Package factory is a whole factory: every definition, and the rules between them.
+// Package factory reads a whole factory: every definition, and the rules between them.
 //
 // [Load] reads a tree (SPEC 2) and returns its definitions together with everything
-// that is wrong with them. The result is plain data with compiled filters and
-// resolved signature schemes. It never changes afterwards, so any number of
-// goroutines may read it.
+// that is wrong with them. A [Factory] is plain data with compiled filters and resolved
+// signature schemes. It never changes after Load, so any number of goroutines may read it.
 //
-// It does not know servers, the values of secrets, or Git. Names that only a server
-// can resolve are listed as deferred.
+// The package does not know servers, the values of secrets, or Git. Names that only a
+// server can resolve are listed as deferred.
 package factory
 
 import (
@@ -25,7 +24,7 @@ const (
 	MaxWebhooks     = 20
 	DefaultMaxFiles = 10_000
 	DefaultMaxBytes = 16 << 20
-	// DefaultMaxFindings is how many findings of a tree are reported.
+	// DefaultMaxFindings is how many findings Load reports if Options set no number.
 	DefaultMaxFindings = 10_000
 )
 
@@ -33,13 +32,13 @@ const (
 type Factory struct {
 	Name, Description, Alias string
 	Defaults                 Settings // agentDefaults
-	Secrets                  []string // granted to every run besides its own
+	Secrets                  []string // granted to every run, besides the run's own secrets
 	Webhooks                 []*Webhook
 	Automations              []*Automation
 	Agents                   []*Agent
 	Environments             []*Environment
 	Repositories             []Repository // a workspace holds a clone of each, unless its environment names repositories
-	MCPServers               []MCPServer  // of every agent, besides its own
+	MCPServers               []MCPServer  // for every agent, besides the agent's own servers
 	Skills                   []*Skill     // sorted by agent, those of all agents first, then by name
 	Runners                  []*Runner
 	Tests                    []*Test
@@ -57,8 +56,8 @@ type unresolved struct {
 	kind, name string
 }
 
-// Foreman is the agent that runs automations which name none; nil in a tree
-// without agents.
+// Foreman is the agent that runs automations which name no agent; nil in a tree without
+// agents.
 func (f *Factory) Foreman() *Agent {
 	for _, a := range f.Agents {
 		if a.Type == foreman {
@@ -68,27 +67,27 @@ func (f *Factory) Foreman() *Agent {
 	return nil
 }
 
-// Agent finds an agent by name, nil if there is none.
+// Agent finds an agent by name; nil: there is none.
 func (f *Factory) Agent(name string) *Agent {
 	return find(f.Agents, func(a *Agent) bool { return a.Name == name })
 }
 
-// Webhook finds a webhook by its file name, nil if there is none.
+// Webhook finds a webhook by its file name; nil: there is none.
 func (f *Factory) Webhook(name string) *Webhook {
 	return find(f.Webhooks, func(w *Webhook) bool { return w.Name == name })
 }
 
-// Automation finds an automation by name, nil if there is none.
+// Automation finds an automation by name; nil: there is none.
 func (f *Factory) Automation(name string) *Automation {
 	return find(f.Automations, func(a *Automation) bool { return a.Name == name })
 }
 
-// Environment finds an environment by name, nil if there is none.
+// Environment finds an environment by name; nil: there is none.
 func (f *Factory) Environment(name string) *Environment {
 	return find(f.Environments, func(e *Environment) bool { return e.Name == name })
 }
 
-// Runner finds a runner by name, nil if there is none.
+// Runner finds a runner by name; nil: there is none.
 func (f *Factory) Runner(name string) *Runner {
 	return find(f.Runners, func(r *Runner) bool { return r.Name == name })
 }
@@ -100,8 +99,8 @@ func find[T any](all []*T, is func(*T) bool) *T {
 	return nil
 }
 
-// Blob is the Git object name of a definition file. A run records it, to say which
-// text started it, whatever commit that text came from.
+// Blob is the Git object name of a definition file. A run records it, because the same
+// text can be in many commits.
 func (f *Factory) Blob(path string) string { return f.blobs[path] }
 
 func blobName(data []byte) string {
@@ -123,7 +122,7 @@ func (f *Factory) Selecting(w *Webhook, uid string) []*Automation {
 	return all
 }
 
-// Candidates are the same automations in the form that the matcher takes.
+// Candidates are the automations of Selecting, in the form that the matcher takes.
 func (f *Factory) Candidates(w *Webhook, uid string) []match.Candidate {
 	selecting := f.Selecting(w, uid)
 	all := make([]match.Candidate, len(selecting))
@@ -158,8 +157,8 @@ func (a *Automation) Candidate(w *Webhook, uid string) match.Candidate {
 	return c
 }
 
-// AnyWebhook is the automation in the same form, with all of its triggers that deliveries
-// of any webhook can fire.
+// AnyWebhook is the automation in the form that the matcher takes, with all triggers that
+// deliveries can fire, whatever their webhook.
 func (a *Automation) AnyWebhook() match.Candidate {
 	return a.candidate(func(t *Trigger) bool { return t.webhook() || t.Native != nil })
 }
@@ -174,10 +173,10 @@ func (a *Automation) candidate(counts func(*Trigger) bool) match.Candidate {
 	return c
 }
 
-// Unresolved warns of names without a file: environments, runners, and UIDs that are
-// not among the given ones, which only a server knows (SPEC 2.2a, 4.7). They are no
-// errors: a trigger with such a name fires nothing, and a run that needs it fails and
-// says so.
+// Unresolved warns of names without a file: environments, runners, and UIDs of webhooks
+// that are not in uids (SPEC 2.2a, 4.7). Only a server knows the UIDs. A name without a
+// file is no error: a trigger that selects an unknown UID fires nothing, and a run that
+// needs an unknown environment or runner fails and says so.
 func (f *Factory) Unresolved(uids map[string]bool) schema.Diagnostics {
 	var found schema.Diagnostics
 	budget := schema.NewBudget(DefaultMaxFindings)

@@ -17,7 +17,7 @@ const (
 )
 
 // CodeForges are the addresses of the code forges that every server knows. An operator can
-// add others, and other addresses.
+// add forges, and replace addresses.
 var CodeForges = map[string]string{
 	github:      "https://github.com",
 	"GITLAB":    "https://gitlab.com",
@@ -34,9 +34,8 @@ func forgeURL(forge, owner, name string) string {
 	return CodeForges[forge] + "/" + strings.Join(parts, "/") + "/" + url.PathEscape(name) + ".git"
 }
 
-// At is the repository with its address on a server that has addresses of its own for
-// some forges, by their names. The URL is empty if neither this server nor that one knows
-// the forge.
+// At is the repository with its address on a server, whose own addresses of forges are
+// forges, by name. The URL is empty if neither forges nor CodeForges has the forge.
 func (r Repository) At(forges map[string]string) Repository {
 	known := CodeForges[r.Forge]
 	if base := cmp.Or(forges[r.Forge], known); base != known {
@@ -56,8 +55,8 @@ func forges(root *schema.Node) []string {
 	return all
 }
 
-// repositories are those of the factory, on the first forge of codeForges, or else on
-// GitHub.
+// repositories are the repositories of the factory, on the first forge of codeForges, or
+// else on GitHub.
 func (l *loader) repositories(d *document) []Repository {
 	named := slices.DeleteFunc(forges(d.Root), func(name string) bool { return name == noForges })
 	forge := github

@@ -19,7 +19,7 @@ const SenderIDHeader = "X-Service-Delivery-Id"
 // an allow-list, because any other header may be a credential.
 var keptHeaders = append(signature.EventHeaders(), "Content-Type", "Content-Encoding", "User-Agent", "X-Request-Id", SenderIDHeader)
 
-// keptByAll has their canonical names.
+// keptByAll has the canonical names of keptHeaders.
 var keptByAll = func() map[string]bool {
 	all := make(map[string]bool)
 	for _, name := range keptHeaders {
@@ -29,14 +29,14 @@ var keptByAll = func() map[string]bool {
 }()
 
 // KeepsHeader tells whether a header is kept with the deliveries of the webhook, so that
-// triggers can filter on it (SPEC 5.10). None of them carries a credential.
+// triggers can filter on it (SPEC 5.10). A header that carries a credential is never kept.
 func (w *Webhook) KeepsHeader(name string) bool {
 	name = http.CanonicalHeaderKey(name)
 	if !keptByAll[name] && !strings.EqualFold(name, w.DeliveryIDHeader) && (w.Scheme == nil || !w.Scheme.IsIdentityHeader(name)) {
 		return false
 	}
-	// In some schemes the webhook file names the header of the credential, so that it can
-	// be any header.
+	// In some schemes the webhook file names the header of the credential, which can be any
+	// header.
 	return w.Scheme == nil || !w.Scheme.IsCredentialHeader(name)
 }
 
@@ -73,8 +73,8 @@ func (l *loader) headers(d *document, n *schema.Node, t *Trigger, where string) 
 	}
 }
 
-// kept checks that the webhooks which the trigger selects keep a header. Of a webhook that
-// is selected by its UID nothing is known here, so it may be any one of the tree.
+// kept checks that the webhooks which the trigger selects keep a header. A UID may belong
+// to any webhook of the tree.
 func (l *loader) kept(d *document, f schema.Field, t *Trigger, path string) {
 	hooks := slices.Clone(l.factory.Webhooks)
 	if len(t.WebhookIDs) == 0 {

@@ -19,7 +19,7 @@ import (
 type Options struct {
 	// Strict gives the format's own verdict, without our extensions (SPEC 2.1).
 	Strict bool
-	// Applied is for a tree that was applied before. Rules that are newer than the tree
+	// Applied tells that the tree was applied before. Rules that are newer than the tree
 	// then cause warnings, not errors, so that a newer program still serves it.
 	Applied bool
 	// MaxFiles and MaxBytes bound the definition files of a tree; 0 means the
@@ -27,13 +27,13 @@ type Options struct {
 	MaxFiles int
 	MaxBytes int64
 	// MaxFindings is how many findings are reported; 0 means DefaultMaxFindings. If
-	// there are more, the last one says how many.
+	// there are more, the last finding says how many.
 	MaxFindings int
 }
 
-// Load reads the tree whose root holds factory.yaml. The error is only for a
-// tree that cannot be read; findings are in the report, and the factory is
-// complete if the report has no error.
+// Load reads the tree whose root holds factory.yaml. It returns an error only if the
+// tree cannot be read. Findings are in the report, and the factory is complete if the
+// report has no error.
 func Load(ctx context.Context, tree fs.FS, opt Options) (*Factory, *schema.Report, error) {
 	l := &loader{
 		ctx: ctx, tree: tree, opt: opt,
@@ -91,7 +91,7 @@ type loader struct {
 	report  *schema.Report
 	bytes   int64
 	places  map[string]string // kind and name to path: one place per resource
-	unread  map[string]bool   // kind and name of files that could not be read; a name of one of them is no error
+	unread  map[string]bool   // kind and name of files that could not be read; naming one of them is no error
 	listed  []listed          // definition files, read when all are known
 	links   []listed          // links in the place of environments
 	wants   map[string]bool   // names of environments that definitions name
@@ -100,7 +100,7 @@ type loader struct {
 	nodes   int // keys and values of all docs
 	budget  *schema.Budget
 
-	// What the rules look names up in, filled as they go.
+	// The rules look names up in these, and fill them as they go.
 	agents       map[string]*Agent
 	foreman      *Agent
 	environments map[string]*Environment
@@ -277,7 +277,7 @@ func (l *loader) load() error {
 	return nil
 }
 
-// supported tells whether the schemaVersion is known. If not, nothing else is checked.
+// supported tells whether the schemaVersion is known. If it is not, nothing else is checked.
 func (l *loader) supported(root *document) bool {
 	for _, d := range root.Found {
 		if d.Code == schema.UnsupportedVersion {
@@ -346,7 +346,7 @@ func (l *loader) walk(folder string) error {
 	})
 }
 
-// past goes on behind a file or a folder.
+// past makes a walk go on behind a file or a folder.
 func past(d fs.DirEntry) error {
 	if d.IsDir() {
 		return fs.SkipDir
@@ -354,8 +354,8 @@ func past(d fs.DirEntry) error {
 	return nil
 }
 
-// list notes a file that is a definition, and says what of the others should not be there. rest is
-// its path below the folder.
+// list notes a file that is a definition, and reports another file that should not be there.
+// rest is the path of the file below the folder.
 func (l *loader) list(folder, rest, name string, d fs.DirEntry) error {
 	if !d.Type().IsRegular() {
 		l.notTheFile(folder, rest, name)
@@ -521,7 +521,7 @@ func (l *loader) fault(name, code, hint, message string) {
 	l.report.Diagnostics = append(l.report.Diagnostics, c.Found...)
 }
 
-// add reads and parses one definition file.
+// add reads and parses a definition file.
 func (l *loader) add(k *kind, resource, name string, info fs.FileInfo) error {
 	id := k.id + " " + resource
 	if first, twice := l.places[id]; twice {
@@ -581,8 +581,8 @@ func (l *loader) read(c *schema.Collector, name string, info fs.FileInfo) ([]byt
 	return data, nil
 }
 
-// lstat finds a file in the listing of its folder, and so follows no link. The folder
-// itself must have been found in the same way.
+// lstat finds a file in the listing of its folder, and so follows no link. lstat must have
+// found the folder, too.
 func (l *loader) lstat(name string) (fs.FileInfo, error) {
 	dir := path.Dir(name)
 	listing := l.listings[dir]

@@ -9,8 +9,8 @@ import (
 	"triphammer/schema"
 )
 
-// MCPServer is a server of the Model Context Protocol that the agent gets: one that the
-// operator of this server knows by an identifier, a program with its arguments, or a URL.
+// MCPServer is a server of the Model Context Protocol that the agent gets: an identifier
+// that the operator of a Triphammer server resolves, a program with its arguments, or a URL.
 // ${NAME} in a value of Env or Headers and in the URL stands for a variable of the run.
 type MCPServer struct {
 	Name    string            `json:"name"`
@@ -37,14 +37,14 @@ func (l *loader) mcpServers(d *document, n *schema.Node, where string) []MCPServ
 	return all
 }
 
-// ReadMCPServers reads a file of an operator: which server is meant by each identifier of
-// definitions.
+// ReadMCPServers reads an operator's file, which maps the identifiers in definitions to
+// servers.
 func ReadMCPServers(path string, text []byte) (map[string]MCPServer, schema.Diagnostics) {
 	return readMCPServers(path, text, false)
 }
 
 // CheckMCPServers checks servers that do not come from a file, by the rules of definitions.
-// where names them in the findings.
+// where names their place in the findings.
 func CheckMCPServers(where string, servers map[string]MCPServer) schema.Diagnostics {
 	named := make(map[string]any, len(servers))
 	for name, m := range servers {
@@ -65,7 +65,7 @@ func CheckMCPServers(where string, servers map[string]MCPServer) schema.Diagnost
 		}
 		named[name] = keys
 	}
-	text, _ := json.Marshal(named) // texts alone do not fail; JSON is YAML
+	text, _ := json.Marshal(named) // texts always encode; JSON is YAML
 	_, found := readMCPServers(where, text, true)
 	return found
 }
@@ -97,13 +97,13 @@ func mcpServer(d *document, f schema.Field, where string, strict bool) MCPServer
 		Name: f.Key, WarpID: strings.TrimSpace(textOf(n.Get("warpId"))), Command: textOf(n.Get("command")), Args: wordsOf(n.Get("args")),
 		Env: plainTexts(n.Get("env")), URL: textOf(n.Get("url")), Headers: plainTexts(n.Get("headers")),
 	}
-	kind := "" // the first of the keys that say what it is
+	kind := "" // the first key that says what kind of server it is
 	for _, key := range []string{"warpId", "command", "url"} {
 		switch {
 		case n.Get(key) == nil:
 		case kind == "":
 			kind = key
-		case !strict: // which refuses the keys anyway
+		case !strict: // strict refuses the keys anyway
 			d.Error(n.KeyAt(key), schema.InvalidMCP, "keep one of them", fmt.Sprintf("%s has both %s and %s", where, kind, key))
 		}
 	}

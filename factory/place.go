@@ -20,14 +20,14 @@ func PlaceOf(id string) Place {
 // Kind is the name of the kind.
 func (p Place) Kind() string { return p.kind.id }
 
-// Shape is what its definitions look like.
+// Shape is the shape of the definitions.
 func (p Place) Shape() *schema.Shape { return p.kind.shape }
 
 // Text says what the text of a Markdown file of the kind is, such as prompt. It is empty if
 // the files are YAML.
 func (p Place) Text() string { return p.kind.text }
 
-// Path is the path of a new definition; empty if none can have the name.
+// Path is the path of a new definition; empty if no definition can have the name.
 func (p Place) Path(name string) string {
 	return p.named(strings.Replace(p.kind.pattern, "NAME", name, 1), name)
 }
@@ -51,7 +51,7 @@ func (p Place) Find(tree fs.FS, name string) string {
 	return ""
 }
 
-// Names are those of the definitions in a tree.
+// Names are the names of the definitions in a tree.
 func (p Place) Names(tree fs.FS) (names []string) {
 	entries, err := fs.ReadDir(tree, p.kind.folder)
 	if err != nil {
@@ -66,7 +66,7 @@ func (p Place) Names(tree fs.FS) (names []string) {
 	return names
 }
 
-// named is the path if a file there has that name.
+// named is the path at if a definition there has the name, or else empty.
 func (p Place) named(at, name string) string {
 	rest, ok := strings.CutPrefix(at, p.kind.folder+"/")
 	if k, is := place(p.kind.folder, rest); !ok || !fs.ValidPath(at) || k != p.kind || is != name {

@@ -161,16 +161,16 @@ func (l *loader) checkRepositories(d *document) {
 	}
 }
 
-// integrationSettings are the settings of integrations that the published client names. It is
-// not published how files spell them: here as the settings of Microsoft Teams are.
+// integrationSettings are the settings of integrations that the published client names. How
+// files spell them is not published: we spell them as the settings of Microsoft Teams.
 var integrationSettings = map[string]schema.Key{
 	"slack":  {Name: "autoRespondToThreadReplies", Shape: schema.Shape{Type: schema.TypeBool}},
 	"linear": {Name: "teamIds", Shape: schema.Shape{Type: schema.TypeList, Elem: &schema.Shape{Type: schema.TypeString}}},
 	"jira":   {Name: "projectKeys", Shape: schema.Shape{Type: schema.TypeList, Elem: &schema.Shape{Type: schema.TypeString}}},
 }
 
-// checkSettings checks the settings of an integration. Another key than the one that is known
-// may be another spelling: --strict alone refuses it.
+// checkSettings checks the settings of an integration. A key that is not known may be another
+// spelling, so only --strict refuses it.
 func (l *loader) checkSettings(d *document, settings *schema.Node, known schema.Key, where string) {
 	for _, f := range settings.Fields {
 		report := d.Warn

@@ -18,7 +18,7 @@ type Runner struct {
 	Resources     Resources // of its instanceShape
 }
 
-// Resources are what a run may use; 0 means that nothing is said.
+// Resources limit what a run may use; 0 means that the definition states no limit.
 type Resources struct {
 	Memory    int64 // bytes
 	CPUs      float64

@@ -57,7 +57,7 @@ func checkLabels(d *document) {
 	}
 }
 
-// fraction reads a number from 0 to 1; false if there is none.
+// fraction reads a number from 0 to 1. It returns false if there is no number.
 func fraction(d *document, n *schema.Node, name string) (float64, bool) {
 	f, ok := numberOf(n)
 	if ok && !(f >= 0 && f <= 1) {

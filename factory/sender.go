@@ -9,7 +9,7 @@ import (
 	"triphammer/schema"
 )
 
-// Sender is the service whose events the webhook raises (SPEC 16.1), nil if there is none.
+// Sender is the service whose events the webhook raises (SPEC 16.1); nil: there is none.
 func (w *Webhook) Sender() *native.Sender {
 	if w.Scheme == nil {
 		return nil
@@ -35,7 +35,7 @@ func (l *loader) accounts(d *document, w *Webhook) {
 // goes there.
 var apiURL = regexp.MustCompile(`^(https://[A-Za-z0-9.-]+|http://(localhost|127\.0\.0\.1))(:[0-9]{1,5})?(/[A-Za-z0-9._~-]+)*/?$`)
 
-// api reads how the sender's API is asked for what its deliveries lack (SPEC 16.3).
+// api reads how to ask the sender's API for data that deliveries lack (SPEC 16.3).
 func (l *loader) api(d *document, w *Webhook) {
 	name, address := d.Root.Get("apiSecretName"), d.Root.Get("apiURL")
 	if l.opt.Strict || name == nil && address == nil {
@@ -66,7 +66,7 @@ func (d *document) suits(w *Webhook, key string, means func(*native.Sender) bool
 	switch sender := w.Sender(); {
 	case w.AuthMode == Token || w.AuthMode == URLToken:
 		d.Error(at, schema.InvalidValue, "add authMode: signature, or take the key out", fmt.Sprintf("%s means nothing with authMode %s", key, w.AuthMode))
-	case w.Scheme == nil: // which is reported
+	case w.Scheme == nil: // reported before
 	case sender == nil:
 		d.Error(at, schema.InvalidValue, schemesHint(means), fmt.Sprintf("%s means nothing with signatureScheme %s: no trigger names events of %s", key, w.Scheme.Name, w.Scheme.Provider))
 	case !means(sender):

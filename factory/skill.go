@@ -16,19 +16,19 @@ import (
 	"triphammer/schema/frontmatter"
 )
 
-// Skill is a folder of files that an agent can read when it needs them: one with a
-// SKILL.md, below skills/ or agents/<name>/skills/.
+// Skill is a folder with a SKILL.md, below skills/ or agents/<name>/skills/. An agent can
+// read its files when it needs them.
 type Skill struct {
 	Name  string `json:"name"`
-	Agent string `json:"-"` // whose it is; empty: every agent's
+	Agent string `json:"-"` // the agent that has the skill; empty: every agent has it
 	Path  string `json:"-"` // of the folder
 
 	// Sums are the SHA-256 of the files, in hexadecimal, by path below the folder. The
-	// files are kept with the apply that they came with, not with each run.
+	// store keeps the files with the apply that brought them, not with each run.
 	Sums map[string]string `json:"files"`
 	// Executable are the paths of the files that Git marks as programs, sorted.
 	Executable []string `json:"executable,omitempty"`
-	// Files are the contents. They are read when a run starts.
+	// Files are the contents, by path below the folder. They are set when a run starts.
 	Files map[string][]byte `json:"-"`
 }
 
@@ -43,11 +43,12 @@ const (
 
 const skillsFolder = "skills"
 
-// SkillsOf are the skills of an agent: those of all agents, and its own, which replace the
-// former of the same name. They are sorted by name. The agent may be empty.
+// SkillsOf are the skills of an agent, sorted by name: the skills of all agents, and the
+// agent's own. An own skill replaces a skill of all agents that has the same name. The
+// agent may be empty.
 func (f *Factory) SkillsOf(agent string) []*Skill {
 	byName := make(map[string]*Skill)
-	for _, s := range f.Skills { // those of all agents come first
+	for _, s := range f.Skills { // the skills of all agents come first
 		if s.Agent == "" || s.Agent == agent {
 			byName[s.Name] = s
 		}
@@ -60,7 +61,7 @@ func (f *Factory) SkillsOf(agent string) []*Skill {
 	return all
 }
 
-// skills reads the skills of all agents, and of each. Nothing about them is an error
+// skills reads all skills. No finding about a skill is an error
 // (factory/testdata/rules 1.1).
 func (l *loader) skills() error {
 	if err := l.skillsIn(skillsFolder, ""); err != nil {

@@ -22,21 +22,21 @@ type Test struct {
 	schema.At
 	Webhook string
 	Payload []byte
-	Headers map[string]string // that come with it, with canonical names
+	Headers map[string]string // headers of the delivery, by canonical name
 	// Answers are what the sender's API answers, by the names of native.Ask.
 	Answers map[string][]string
 	Expect  []string // names of the automations that would start, sorted
-	Problem string   // why the test cannot run, or empty
+	Problem string   // why the test cannot run; empty: it can
 }
 
 // TestResult is the outcome of a Test.
 type TestResult struct {
 	*Test
 	Passed  bool
-	Problem string   // why it could not run
+	Problem string   // why the test could not run; empty: it ran
 	Got     []string // names of the automations that would start, sorted
-	// Unknown are the names of the automations about which only the sender's API decides, with an
-	// answer that the test does not state.
+	// Unknown are the names of the automations that depend on an answer of the sender's API
+	// which the test does not state.
 	Unknown []string
 	Why     []match.Result
 }
@@ -50,7 +50,7 @@ func brokenTest(c *schema.Collector, name string) *Test {
 	return t
 }
 
-// invalidFile says why none of a file's tests can pass.
+// invalidFile says why no test of a file can pass.
 func invalidFile(c *schema.Collector) string {
 	if len(c.Found) == 0 { // left out: there are too many findings
 		return "the file is not valid"
@@ -60,7 +60,7 @@ func invalidFile(c *schema.Collector) string {
 
 func (l *loader) tests(d *document) []*Test {
 	var all []*Test
-	invalid := "" // for what the keys of the file are
+	invalid := "" // why no test of the file can pass
 	if d.Total > 0 {
 		invalid = invalidFile(d.Collector)
 	}
@@ -234,9 +234,8 @@ func (r *TestResult) run(index *match.Index) {
 	r.Passed = slices.Equal(r.Got, r.Expect) && len(r.Unknown) == 0
 }
 
-// Failure is what went wrong, in lines: automations that were expected and would
-// not start (-), others that would (+), others that are not known (?), and for each the condition
-// that decided.
+// Failure lists what went wrong, one automation per line, with the condition that decided:
+// expected but would not start (-), would start but not expected (+), not known (?).
 func (r *TestResult) Failure() string {
 	if r.Problem != "" {
 		return r.Problem

@@ -18,13 +18,13 @@ type Webhook struct {
 	Name, Path       string
 	At               schema.At // of secretName
 	AuthMode         AuthMode
-	Scheme           *signature.Scheme // of a Signature webhook, else nil; as Signature says
+	Scheme           *signature.Scheme // with the options of Signature; nil unless AuthMode is Signature
 	Signature        SignatureOptions
 	SecretName       string
 	DeliveryIDHeader string
 	Accounts         []string // the sender's accounts that stand for the factory (SPEC 16.6)
-	APISecretName    string   // of the credential for the sender's API; empty: it is not asked (SPEC 16.3)
-	APIURL           string   // of the sender's API; empty: that of the sender's own service
+	APISecretName    string   // secret with the credential for the sender's API; empty: the API is not asked (SPEC 16.3)
+	APIURL           string   // address of the sender's API; empty: the address of the sender's own service
 	Enabled          bool
 }
 
@@ -52,8 +52,8 @@ func (w *Webhook) Verifier(secret string) (*signature.Verifier, error) {
 	return signature.Bearer(secret)
 }
 
-// Sign makes a request that of a genuine sender of the webhook. Its URL may hold {token}. Of a
-// scheme with a public key, the secret is the private one.
+// Sign signs a request as a genuine sender of the webhook would. The URL may hold {token}.
+// For a scheme with a public key, the secret is the private key.
 func (w *Webhook) Sign(secret string, r *signature.Request) error {
 	switch w.AuthMode {
 	case URLToken:
@@ -113,8 +113,8 @@ func (l *loader) webhook(d *document) *Webhook {
 	return w
 }
 
-// sharedHeader reports a deliveryIdHeader that has the same value in many deliveries.
-// A tree that was applied before may have one, because the rule is newer than the key.
+// sharedHeader reports a deliveryIdHeader that has the same value in many deliveries. A
+// tree that was applied before may name it, because the rule is newer than the key.
 func (l *loader) sharedHeader(d *document, at schema.At, key, header, hint string) {
 	report := d.Error
 	if l.opt.Applied {
@@ -184,7 +184,7 @@ func (l *loader) signature(d *document, w *Webhook) {
 	if t := n.Get("toleranceSeconds"); t != nil && t.Kind == schema.Int {
 		seconds, err := strconv.Atoi(t.Text)
 		if err != nil {
-			seconds = -1 // out of range, as With says
+			seconds = -1 // With reports it as out of range
 		}
 		o.Tolerance = &seconds
 	}

@@ -3,7 +3,7 @@ package schema
 import "slices"
 
 // Answer is a Report in the form of the validate endpoint (docs/checking.md). The
-// format's clients count everything in Diagnostics as an error.
+// format's clients count each of Diagnostics as an error.
 type Answer struct {
 	Valid         bool        `json:"valid"`
 	SchemaVersion string      `json:"schema_version"`
@@ -29,7 +29,7 @@ var (
 	byServer = []string{"environment_ids", "runner_names", "secret_names", "webhook_uids"}
 )
 
-// NewAnswer is the answer for a report. checked tells whether a server has compared
+// NewAnswer makes the answer for a report. checked tells whether a server has compared
 // the names with its own.
 func NewAnswer(r *Report, checked bool) Answer {
 	a := Answer{
@@ -68,7 +68,7 @@ func (a Answer) Placed() Answer {
 	return a
 }
 
-// Findings are all of them, errors and warnings, in order.
+// Findings are the errors and warnings, in order.
 func (a *Answer) Findings() Diagnostics {
 	all := slices.Concat(a.Diagnostics, a.Warnings)
 	all.Sort()

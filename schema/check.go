@@ -15,11 +15,11 @@ type Shape struct {
 	Nullable bool     // null is allowed, and means what the key's rules say
 	NonEmpty bool     // a blank string or an empty list counts as absent
 	Enum     []string // the allowed strings
-	EnumCode string   // of the finding for a value outside Enum; InvalidValue if empty
+	EnumCode string   // code of the finding for a value outside Enum; InvalidValue if empty
 	Unique   bool     // the list's items, trimmed, are all different
-	Elem     *Shape   // of a List's items or a MapOf's values
-	Keys     []Key    // of a Map
-	Code     string   // of every finding about the value; if empty, it depends on the finding
+	Elem     *Shape   // shape of a List's items or a MapOf's values
+	Keys     []Key    // keys of a Map
+	Code     string   // code of every finding about the value; if empty, it depends on the finding
 }
 
 // Key is one key of a Map.
@@ -27,7 +27,7 @@ type Key struct {
 	Name     string
 	Required bool
 	Ruled    bool   // a rule of package factory reports its absence, because what to add depends on other keys
-	Own      bool   // the format does not have it: a Strict Collector refuses it (SPEC 2.1)
+	Own      bool   // the format does not have the key: a Strict Collector refuses it (SPEC 2.1)
 	Default  string // the default as JSON text, if there is one
 	Shape    Shape
 }
@@ -117,7 +117,7 @@ func mismatch(c *Collector, n *Node, shape *Shape, name string) {
 	c.Error(n.At, cmp.Or(shape.Code, TypeMismatch), hint, fmt.Sprintf("%s is %s where %s is expected", name, n.Kind, typeNames[shape.Type]))
 }
 
-// fill is the hint for a value that is not there.
+// fill is the hint for an absent value.
 func (s *Shape) fill() string {
 	if s.Nullable {
 		return "give it a value, or take it out"
@@ -263,7 +263,7 @@ func Nearest(word string, candidates []string) string {
 	return nearest(word, candidates, &pairs)
 }
 
-// nearest looks as far as the pairs of characters last that it may compare.
+// nearest compares at most a number of pairs of characters, and subtracts the pairs that it used.
 func nearest(word string, candidates []string, pairs *int) string {
 	const look = 50 // what a candidate costs beside its length without a comparison
 	best, least := "", 1+max(1, len(word)/3)
@@ -293,14 +293,14 @@ func fold(s string) string {
 
 var separators = strings.NewReplacer("_", "", "-", "")
 
-// longest is how many characters of a word distance takes.
+// longest is the length, in characters, of the longest word that distance takes.
 const longest = 64
 
 // Distance is the number of edits between two words, a swap of neighbours counting
 // as one; 65 if a word has more than 64 characters.
 func Distance(a, b string) int { return distance(a, b, longest+1) }
 
-// distance is Distance (optimal string alignment); enough if it is that or more.
+// distance is Distance (optimal string alignment), but at most enough.
 func distance(a, b string, enough int) int {
 	x, y := []rune(a), []rune(b)
 	if len(x) > longest || len(y) > longest {

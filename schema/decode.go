@@ -62,8 +62,8 @@ type Field struct {
 	Value *Node
 }
 
-// Get returns the value of a key, nil if it is absent. It is safe on nil and on
-// other kinds.
+// Get returns the value of a key, or nil if the key is absent, the node is nil or the node
+// is no Mapping.
 func (n *Node) Get(key string) *Node {
 	if n == nil {
 		return nil
@@ -89,8 +89,8 @@ func (n *Node) KeyAt(key string) At {
 // Document is a parsed file.
 type Document struct {
 	Root *Node
-	Body string // of a Markdown file, with LF line ends and without one trailing one
-	// Nodes is the number of keys and values, which memory is proportional to.
+	Body string // the text of a Markdown file, with LF line ends and without the last LF
+	// Nodes is the number of keys and values. Memory use is proportional to it.
 	Nodes int
 }
 
@@ -110,7 +110,7 @@ func ParseMarkdown(c *Collector, data []byte) *Document {
 	data = frontmatter.LineFeeds(data)
 	front, body, ok := frontmatter.Cut(data)
 	if !ok && bytes.HasPrefix(data, largeFile) {
-		_, _ = parse(c, data, 0, Mapping) // reports it
+		_, _ = parse(c, data, 0, Mapping) // reports the problem
 		return nil
 	}
 	if !ok {

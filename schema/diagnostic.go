@@ -1,14 +1,14 @@
-// Package schema says what a definition file looks like, and how to report what is
-// wrong with one. It is the only package that knows YAML.
+// Package schema reads definition files: it says what a definition file looks like, and
+// reports what is wrong with a file. It is the only package that reads YAML.
 //
-// A file is read in steps, and each step reports everything it finds. The size is
-// checked. YAML becomes a tree of nodes with positions ([Parse]). The structure is
-// checked: one document; no anchors, aliases, tags or repeated keys. Then the shape is
-// checked against the table of its kind ([Check]). Nothing is decoded from raw bytes
-// into a map or a struct.
+// A file is read in steps, and each step reports everything it finds:
 //
-// No input causes a panic, and the work per file is limited. It does not check rules
-// between files (package factory).
+//   - The size is checked, and YAML becomes a tree of nodes with positions ([Parse]).
+//   - The structure is checked: one document; no anchors, aliases, tags or repeated keys.
+//   - The shape is checked against the table of its kind ([Check]).
+//
+// No input causes a panic, and the work per file is limited. Package factory checks the
+// rules between files.
 package schema
 
 import (
@@ -121,12 +121,12 @@ type Deferred struct {
 
 // Report is the outcome of checking a tree.
 type Report struct {
-	SchemaVersion string // that factory.yaml declares, or Version
+	SchemaVersion string // the version that factory.yaml declares, or Version
 	Diagnostics   Diagnostics
 	Deferred      []Deferred
 	Files         []string // paths of the definition files that were read, sorted
-	Partial       bool     // the rules between files were not looked at
-	Checked       bool     // by a server, against what it has
+	Partial       bool     // the rules between files were not checked
+	Checked       bool     // a server compared names with its own
 }
 
 // Collector gathers the findings of one file, up to maxFindings. A file with more was
@@ -137,7 +137,7 @@ type Collector struct {
 	Total int // of findings, including those that were left out
 	// Lenient turns errors into warnings, for a file that cannot make a tree invalid.
 	Lenient bool
-	// Strict refuses the keys that are not the format's.
+	// Strict refuses the keys that only this program knows, not the format.
 	Strict bool
 	// Budget is shared by the collectors of a tree; nil: no bounds.
 	Budget *Budget
@@ -145,18 +145,18 @@ type Collector struct {
 
 // Budget limits the number of findings of one tree, and the work for their hints.
 type Budget struct {
-	findings, pairs int // that are left; pairs are of characters to compare
+	findings, pairs int // how many are left; a pair is two characters to compare
 	omitted         int
-	worst           Severity // of what was omitted
+	worst           Severity // of the omitted findings
 }
 
-// maxPairs is about a tenth of a second.
+// maxPairs comparisons take about a tenth of a second.
 const maxPairs = 20_000_000
 
-// NewBudget is a budget of so many findings.
+// NewBudget makes a budget of a number of findings.
 func NewBudget(findings int) *Budget { return &Budget{findings: findings, pairs: maxPairs} }
 
-// Rest is the finding that says how many the budget left out.
+// Rest is the finding that says how many findings the budget left out.
 func (b *Budget) Rest(path string) (Diagnostic, bool) {
 	return Diagnostic{
 		Code: TooMany, Severity: b.worst, Path: path, Hint: "mend the others first",
@@ -199,7 +199,7 @@ func (c *Collector) add(s Severity, at At, code, hint, message string) {
 	switch {
 	case len(c.Found) > maxFindings:
 		if s == Error {
-			c.Found[maxFindings].Severity = Error // that of the worst left out
+			c.Found[maxFindings].Severity = Error // the severity of the worst finding left out
 		}
 		return
 	case c.Budget == nil:
@@ -218,8 +218,8 @@ func (c *Collector) add(s Severity, at At, code, hint, message string) {
 	c.Found = append(c.Found, d)
 }
 
-// OneOf is the same as the function OneOf. It is empty if the hint would not be shown,
-// or if the budget for it is used up.
+// OneOf is like the function OneOf, but empty if the hint would not be shown or its budget
+// is used up.
 func (c *Collector) OneOf(word string, allowed []string) string {
 	switch {
 	case c.Full():

@@ -12,15 +12,15 @@ import (
 	"triphammer/schema/frontmatter"
 )
 
-// ErrLayout is the error of Edit for a file that is written in a way that Edit cannot change
-// without losing something. A person can.
+// ErrLayout is the error of Edit for a file whose layout Edit cannot change without losing
+// something. A person can edit the file.
 var ErrLayout = errors.New("the file is written in a way that only a person can change: edit it by hand")
 
-// Edit changes the text of a YAML file so that its mapping says what want says. Bytes that
-// say nothing of what changes stay: comments, order, blank lines, quotes, line ends. New keys
-// go to the end of their mapping. The file must be one that Parse reads without a finding.
+// Edit changes the text of a YAML file so that its mapping equals want. All other bytes stay:
+// comments, order, blank lines, quotes, line ends. New keys go to the end of their mapping.
+// Parse must read the file without a finding.
 //
-// The result is read again before it is returned: it says what want says, and nothing else.
+// Edit reads its result again, and returns it only if it equals want.
 func Edit(data []byte, want *Node) ([]byte, error) {
 	t := newSource(data)
 	return t.edit(0, len(t.text), 0, want, func(out []byte) bool {
@@ -31,7 +31,7 @@ func Edit(data []byte, want *Node) ([]byte, error) {
 }
 
 // EditMarkdown is Edit for the front matter of a Markdown file. If body is not nil, it
-// replaces the text below.
+// replaces the text below the front matter.
 func EditMarkdown(data []byte, want *Node, body *string) ([]byte, error) {
 	t := newSource(data)
 	front, rest, ok := frontmatter.Cut(t.text)
@@ -59,7 +59,7 @@ func EditMarkdown(data []byte, want *Node, body *string) ([]byte, error) {
 	})
 }
 
-// Same tells whether two nodes have the same value. The order of keys is of no account.
+// Same tells whether two nodes have the same value, whatever the order of their keys.
 func Same(a, b *Node) bool {
 	if a.Kind == Null && b.Kind == Null {
 		return true
@@ -133,7 +133,7 @@ func (t *source) original(at int) int {
 	return t.mark + at + before
 }
 
-// edit changes the YAML document in text[from:to] so that it says what want says.
+// edit changes the YAML document in text[from:to] so that it equals want.
 func (t *source) edit(from, to, above int, want *Node, good func([]byte) bool) ([]byte, error) {
 	document := t.text[from:to]
 	have, raw := &Node{Kind: Mapping}, (*yaml.Node)(nil)
@@ -143,7 +143,7 @@ func (t *source) edit(from, to, above int, want *Node, good func([]byte) bool) (
 			return nil, ErrLayout
 		}
 	}
-	// The second try writes all that changes in one line, which suits every place.
+	// The second try writes each changed value in one line, which suits every place.
 	for _, oneLine := range []bool{false, true} {
 		e := &editor{text: document, oneLine: oneLine, columns: make(map[int][]int)}
 		if e.starts = []int{0}; len(document) > 0 {
@@ -179,12 +179,12 @@ func (t *source) apply(all []splice) ([]byte, bool) {
 	return append(out, t.data[at:]...), true
 }
 
-// editor finds the changes to a document. Where it cannot tell what is what, it is lost.
+// editor finds the changes to a document. It is lost if it cannot tell where a value is.
 type editor struct {
 	text    []byte
 	starts  []int         // of the lines, as the library counts them
 	columns map[int][]int // offsets of the characters of lines that are not ASCII
-	oneLine bool          // what changes is written in one line
+	oneLine bool          // write each changed value in one line
 	splices []splice
 	lost    bool
 }
@@ -199,7 +199,7 @@ type place struct {
 	item   bool // of a list
 	after  int  // offset after the colon or dash
 	outer  int  // column, from 0, of the block collection that holds it
-	indent int  // columns before the lines of a block that is written there
+	indent int  // columns before the lines of a block that is written at the place
 }
 
 func (e *editor) root(raw *yaml.Node, have, want *Node) {
@@ -225,7 +225,7 @@ func (e *editor) root(raw *yaml.Node, have, want *Node) {
 	}
 }
 
-// value changes a value where it is. raw and have are what is there.
+// value changes a value in place. raw and have are the present value.
 func (e *editor) value(raw *yaml.Node, have, want *Node, p place) {
 	switch {
 	case e.lost || Same(have, want):
@@ -238,11 +238,11 @@ func (e *editor) value(raw *yaml.Node, have, want *Node, p place) {
 
 // entry is a key with its value, or an item of a list.
 type entry struct {
-	from, to int // with its key or dash, without what follows on its line
+	from, to int // includes the key or dash, but not the rest of the last line
 	place
 }
 
-// mapping changes single keys. It is false if the whole mapping is to be written anew.
+// mapping changes single keys. It returns false if the whole mapping must be written anew.
 func (e *editor) mapping(raw *yaml.Node, have, want *Node, p place) bool {
 	wanted := want.byKey()
 	keep := func(f Field) bool { return wanted[f.Key] != nil }
@@ -280,7 +280,7 @@ func (e *editor) mapping(raw *yaml.Node, have, want *Node, p place) bool {
 	return true
 }
 
-// list changes single items. It is false if the whole list is to be written anew.
+// list changes single items. It returns false if the whole list must be written anew.
 func (e *editor) list(raw *yaml.Node, have, want *Node, p place) bool {
 	if len(have.Items) == 0 || len(want.Items) == 0 || len(raw.Content) != len(have.Items) {
 		return false
@@ -301,7 +301,7 @@ func (e *editor) list(raw *yaml.Node, have, want *Node, p place) bool {
 	mine, others := len(have.Items)-before-after, len(want.Items)-before-after
 	both := before + min(mine, others)
 	if both == 0 && (others > 0 || after == 0) {
-		return false // something new before the first, or nothing stays
+		return false // a new item comes before the first, or no item stays
 	}
 	kept := make([]bool, len(have.Items))
 	for i := range kept {
@@ -326,13 +326,13 @@ func (e *editor) list(raw *yaml.Node, have, want *Node, p place) bool {
 	return true
 }
 
-// rewrite takes out the entries that are not kept, and adds
-// new ones after the kept one at an index. At least one is kept.
+// rewrite takes out the entries that are not kept, and adds new entries after the kept entry
+// at an index. At least one entry is kept.
 func (e *editor) rewrite(entries []entry, kept []bool, added []string, after, column int, flow bool) {
 	first := slices.Index(kept, true)
 	begin := 0
 	if inside := len(bytes.Trim(e.text[e.lineStartAt(entries[0].from):entries[0].from], " ")) > 0; flow || inside {
-		// What is first in brackets, or behind a dash, gives its place to what follows.
+		// The first entry in brackets, or behind a dash, gives its place to the next entry.
 		if begin = first; flow || !e.hasComment(entries[:first+1]) {
 			e.splice(entries[0].from, entries[first].from, "")
 		} else {

@@ -36,11 +36,11 @@ var Environment = Shape{Type: TypeMap, Keys: []Key{
 	{Name: "trustRepositorySettings", Default: "false", Shape: boolean},
 }}
 
-// Accesses are the values of access of an environment's repository: what a run may do.
+// Accesses are the values of access of an environment's repository. They say what a run may do.
 var Accesses = []string{"read", "write"}
 
 // Isolations are the values of an environment's isolation, weakest first (SPEC 14.2).
 var Isolations = []string{"none", "kernel", "sandbox", "container", "kubernetes", "command"}
 
-// OldIsolations are the present names of isolations by their old ones, which are still read.
+// OldIsolations maps old names of isolations, which are still read, to the present names.
 var OldIsolations = map[string]string{"process": "none", "bubblewrap": "sandbox"}

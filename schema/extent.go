@@ -9,7 +9,7 @@ import (
 
 // The library says where a node begins. The functions of this file find where it ends.
 
-// isEmpty tells whether there is nothing at all where the value would be.
+// isEmpty tells whether a value is not written at all, as after `key:`.
 func isEmpty(n *yaml.Node) bool {
 	const styles = yaml.DoubleQuotedStyle | yaml.SingleQuotedStyle | yaml.LiteralStyle | yaml.FoldedStyle
 	return n.Kind == yaml.ScalarNode && n.Value == "" && n.Style&styles == 0
@@ -55,7 +55,7 @@ func (e *editor) lineEndAt(at int) int {
 	return len(e.text)
 }
 
-// end is where a node ends. It is not empty.
+// end is where a node ends. The node must not be empty.
 func (e *editor) end(n *yaml.Node, p place) int {
 	at := e.offset(n)
 	if e.lost {
@@ -129,7 +129,7 @@ func (e *editor) items(n *yaml.Node, p place) (all []entry, ok bool) {
 			}
 			in.from, in.after = e.offset(item), e.offset(item)
 		} else {
-			// Between items there are comments and empty lines alone.
+			// Between items there are only comments and empty lines.
 			for len(all) > 0 {
 				if at = e.lineEndAt(at) + 1; at > len(e.text) {
 					e.lost = true

@@ -16,13 +16,13 @@ var Factory = Shape{Type: TypeMap, Keys: []Key{
 	{Name: "integrations", Shape: Shape{Type: TypeList, Elem: &Shape{Type: TypeMap, Keys: []Key{
 		{Name: "type", Required: true, Shape: nonBlank},
 		{Name: "microsoft-teams", Shape: Shape{Type: TypeMap, Keys: []Key{{Name: "autoRespondToThreadReplies", Shape: boolean}}}},
-		// It is not published how these settings are spelled: a rule of package factory names what is known.
+		// How files spell these settings is not published: a rule of package factory names the known keys.
 		{Name: "slack", Shape: Shape{Type: TypeMapOf, Elem: &anything}},
 		{Name: "linear", Shape: Shape{Type: TypeMapOf, Elem: &anything}},
 		{Name: "jira", Shape: Shape{Type: TypeMapOf, Elem: &anything}},
 	}}}},
 	{Name: "agentDefaults", Shape: Settings},
-	// The published client names these keys, and nothing of what is in them.
+	// The published client names these keys, but not their content.
 	{Name: "selfImprovement", Shape: anything},
 	{Name: "scorerDefaults", Shape: anything},
 	{Name: "scoring", Shape: anything},

@@ -36,7 +36,7 @@ func printGitLab(w io.Writer, r *Report, opt PrintOptions) error {
 }
 
 // fingerprints distinguish the findings of a report, and stay the same when lines
-// above them are added or removed. They are made of path, code and message, and of the
+// above them are added or removed. They are made from path, code and message, and from the
 // order among findings that have these in common.
 func fingerprints(r *Report, opt PrintOptions) []string {
 	all, seen := make([]string, len(r.Diagnostics)), make(map[string]int)

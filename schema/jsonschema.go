@@ -19,14 +19,14 @@ const jsonSchemaExt = ".schema.json"
 
 // JSONSchema is one of the JSON Schemas of the format, their bundle, or their index.
 type JSONSchema struct {
-	Text []byte // not to be changed
+	Text []byte // callers must not change it
 	ETag string // a strong validator, with its quotes
 }
 
-// JSONSchemaNames are the documents that have a JSON Schema (SPEC 3.6), such as
-// "webhook", and "common", which the others refer to; sorted.
+// JSONSchemaNames are the names of the JSON Schemas (SPEC 3.6), sorted: documents such as
+// "webhook", and "common", which the other schemas refer to.
 func JSONSchemaNames() []string {
-	entries, _ := jsonSchemas.ReadDir(".") // what is embedded can be read
+	entries, _ := jsonSchemas.ReadDir(".") // embedded files can always be read
 	names := make([]string, len(entries))
 	for i, e := range entries {
 		names[i] = strings.TrimSuffix(e.Name(), jsonSchemaExt)
@@ -41,7 +41,7 @@ func LookupJSONSchema(name string) (JSONSchema, bool) {
 	return one, found
 }
 
-// schemasByName are read once: strangers may ask for them, and read slowly.
+// schemasByName are read only once, because strangers may request them.
 var schemasByName = sync.OnceValue(func() map[string]JSONSchema {
 	all := make(map[string]JSONSchema)
 	for _, name := range JSONSchemaNames() {
@@ -51,8 +51,7 @@ var schemasByName = sync.OnceValue(func() map[string]JSONSchema {
 	return all
 })
 
-// JSONSchemaBundle is all of them, with the version that they describe, keyed by
-// file name.
+// JSONSchemaBundle is all JSON Schemas by file name, with the version that they describe.
 var JSONSchemaBundle = sync.OnceValue(func() JSONSchema {
 	bundle := make(map[string]json.RawMessage)
 	for _, name := range JSONSchemaNames() {

@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// Case is one test of a JUnit report. Failure is empty if it passed; the first
-// line of it is the message.
+// Case is one test of a JUnit report. Failure is empty if the test passed; its first line is
+// the message.
 type Case struct{ Class, Name, Failure, Output string }
 
 // WriteJUnit writes a JUnit report with one suite, in the form that CI servers

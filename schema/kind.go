@@ -8,7 +8,7 @@ var (
 	AgentTypes           = []string{"CUSTOM", "FOREMAN", "MAIN", "TRIAGE", "SPEC", "IMPLEMENT", "REVIEW", "VERIFY"}
 	CredentialStrategies = []string{"EXECUTOR", "CREATOR"}
 	HarnessTypes         = []string{"oz", "claude", "claude-code", "codex", "gemini"}
-	// OwnHarnessTypes are those that only this server knows (SPEC 9.4).
+	// OwnHarnessTypes are the types of harness that only Triphammer knows, not the format (SPEC 9.4).
 	OwnHarnessTypes = []string{"opencode", "acp"}
 )
 
@@ -27,8 +27,8 @@ var (
 	anything     = Shape{Type: Any}
 	strategy     = Shape{Type: TypeString, Nullable: true, Enum: CredentialStrategies, EnumCode: InvalidReference}
 
-	// MCPServers is the shape of mcpServers. One of warpId, command and url is required. The others are ours: the format has
-	// warpId alone (SPEC 15.2).
+	// MCPServers is the shape of mcpServers. One of warpId, command and url is required. The format has only
+	// warpId; the other keys are ours (SPEC 15.2).
 	MCPServers = Shape{Type: TypeMapOf, Code: InvalidMCP, Elem: &Shape{Type: TypeMap, Code: InvalidMCP, Keys: []Key{
 		{Name: "warpId", Shape: mcpText},
 		{Name: "command", Own: true, Shape: mcpText},
@@ -62,7 +62,7 @@ var (
 		{Name: "auth", Shape: harnessAuth},
 		{Name: "command", Own: true, Shape: command},
 	}}
-	// wholeHarness is that of a benchmark, which inherits nothing.
+	// wholeHarness is the harness of a benchmark, which inherits nothing.
 	wholeHarness = Shape{Type: TypeMap, Keys: []Key{
 		{Name: "type", Required: true, Shape: harnessType},
 		{Name: "model", Required: true, Shape: nonBlank},
@@ -76,7 +76,7 @@ var (
 	}}
 )
 
-// budget is what may be used up; the keys of a day are an automation's alone.
+// budget limits what runs may use. Only an automation has the keys for a day.
 var budget = []Key{
 	{Name: "usd", Shape: number},
 	{Name: "tokens", Shape: integer},

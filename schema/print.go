@@ -19,14 +19,14 @@ var Formats = []string{"text", "json", "github", "sarif", "gitlab", "junit"}
 type PrintOptions struct {
 	// Source returns a file, for the line under a finding; may be nil.
 	Source func(path string) []byte
-	// Version of the program, for formats that name their producer.
+	// Version is the version of the program, for formats that name their producer.
 	Version string
 	// Prefix is put before each path: the folder of the factory in its
 	// repository, with a slash at its end, or empty.
 	Prefix string
 }
 
-// Print writes the report in one of Formats.
+// Print writes the report in one of Formats. The error is an error of w, or an unknown format.
 func Print(w io.Writer, format string, r *Report, opt PrintOptions) error {
 	switch format {
 	case "text":

@@ -65,7 +65,7 @@ func printSARIF(w io.Writer, r *Report, opt PrintOptions) error {
 		if strings.Contains(strings.SplitN(at.Artifact.URI, "/", 2)[0], ":") {
 			at.Artifact.URI = "./" + at.Artifact.URI // RFC 3986 4.2: otherwise the part before the colon would be a scheme
 		}
-		// GitHub's code scanning requires a line, also for a finding about a whole file.
+		// GitHub's code scanning requires a line, even for a finding about a whole file.
 		at.Region = region{"startLine": max(d.Line, 1), "startColumn": max(d.Column, 1)}
 		one.Results = append(one.Results, result{
 			RuleID: d.Code, RuleIndex: slices.IndexFunc(Codes, func(c Code) bool { return c.ID == d.Code }), Level: d.Severity,

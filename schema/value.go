@@ -8,17 +8,16 @@ import (
 	"strings"
 )
 
-// Value is one value of a definition in its canonical form: two files that say
-// the same have the same values, whatever their comments and the order of their
-// keys.
+// Value is one value of a definition in canonical form. Two files with the same meaning have
+// the same values, whatever their comments and the order of their keys.
 type Value struct {
 	Key  string // such as "platform.linux.dockerImage"
 	JSON string // keys of mappings are sorted; empty for a null that removes an inherited value
 }
 
-// Values lists a valid definition by the table of its kind, sorted by key: an
-// entry for each key that is there or has a default. Lists and mappings with free
-// keys are one value each. A root that is a list has the key root.
+// Values lists the values of a valid definition by the table of its kind, sorted by key: a
+// value for each key that is there or has a default. A list is one value, and so is a
+// mapping with free keys. A root that is a list has the key root.
 func Values(n *Node, shape *Shape, root string) []Value {
 	var all []Value
 	if shape.Type == TypeList {
@@ -107,7 +106,7 @@ func (s *Shape) Below(key string) *Shape {
 	return nil
 }
 
-// AppendText appends a string as JSON, for people: <, > and & as they are.
+// AppendText appends a string as JSON for people: it does not escape <, > and &.
 func AppendText(dst []byte, text string) []byte {
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)

@@ -67,14 +67,14 @@ var largeFile = []byte("version https://git-lfs.github.com/spec/")
 
 const largeFileHint = "keep definitions out of Git LFS: git lfs untrack, then git add --renormalize"
 
-// lineShifts maps the library's line numbers to those of the file. The library also
-// ends a line at U+0085, U+2028 and U+2029; editors and diffs do not. It is empty for
-// text without these characters.
+// lineShifts maps the library's line numbers to the lines of the file. The library also
+// ends a line at U+0085, U+2028 and U+2029; editors and diffs do not. lineShifts is empty
+// for text without these characters.
 type lineShifts []lineShift
 
 type lineShift struct {
 	from          int // the first library line to which it applies
-	lines, column int // to be added; the column only on line from
+	lines, column int // added to the library's numbers; the column only on line from
 }
 
 func lineMap(data []byte) lineShifts {

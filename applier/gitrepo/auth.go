@@ -35,14 +35,14 @@ import (
 // credential takes effect at once. Their content appears in no error.
 type Credentials struct {
 	TokenFile  string // https: a token or password
-	Username   string // https: the name that goes with the token; empty if the server accepts any
+	Username   string // https: the name that goes with the token; empty if the server accepts any name
 	CAFile     string // https: PEM certificates to trust in addition to those of the system
 	SSHKey     string // ssh: a private key without a passphrase; empty: use the agent at SSH_AUTH_SOCK
 	KnownHosts string // ssh: a file of hosts to trust; empty: use publishedHosts
 }
 
 // publishedHosts are the host keys that the large services publish. The file says where
-// each is published.
+// each key is published.
 //
 //go:embed known_hosts
 var publishedHosts []byte
@@ -53,7 +53,7 @@ const anyUsername = "x-access-token"
 // Limits of one connection. The limit of a whole attempt is RemoteConfig.Timeout.
 const (
 	dialTime   = 15 * time.Second
-	answerTime = time.Minute // the longest silence of a server
+	answerTime = time.Minute // longest time without a byte from the server
 )
 
 // dial connects to a server. The connection fails if the server is silent for longer than
@@ -124,7 +124,7 @@ func (c Credentials) httpClient(dial dialer, h *heard) (*http.Client, error) {
 	}, nil
 }
 
-// Roots are the certificates of the system and of the files, in PEM.
+// Roots are the root certificates of the system and of the PEM files.
 func Roots(files ...string) (*x509.CertPool, error) {
 	pool, err := x509.SystemCertPool()
 	if err != nil {

@@ -33,8 +33,8 @@ type objects struct {
 // openObjects opens the repository that has its .git at path, or that is bare.
 //
 // The library's own open refuses partial clones and repositories with a configuration per
-// worktree, although they can be read like any other. It also does not find objects that
-// are borrowed from another repository. Hence this one.
+// worktree, although both can be read. It also does not find objects that are borrowed from
+// another repository.
 func openObjects(path string) (*objects, error) {
 	dir := gitDir(path)
 	if _, err := os.Stat(filepath.Join(dir, "HEAD")); err != nil {

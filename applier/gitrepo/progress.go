@@ -6,23 +6,23 @@ import (
 	"unicode"
 )
 
-// Progress is how far a look at a repository on another machine is.
+// Progress tells how far a look at a remote repository is.
 type Progress struct {
 	Received int64  // bytes
 	Said     string // the last line of the server about its work; empty if it has said nothing
 }
 
-// Progress is that of the present look, or of the last one.
+// Progress returns the progress of the present look, or of the last look.
 func (r *Remote) Progress() Progress {
 	return Progress{r.received.Load() - r.before.Load(), r.telling.last()}
 }
 
-// telling keeps the last line of what a server says of its work. The server chooses the
-// text: nothing but visible characters stay, and no credential.
+// telling keeps the last line of what a server says of its work. A stranger may choose the
+// text, so telling removes invisible characters and credentials.
 type telling struct {
 	mu    sync.Mutex
 	hide  *strings.Replacer
-	begun []byte // of a line that has not ended
+	begun []byte // the present line, which has not ended
 	said  string
 }
 
@@ -30,7 +30,7 @@ type telling struct {
 // shorter.
 const maxTold = 200
 
-// begin forgets what was said. The secrets are not shown if they are said again.
+// begin forgets what was said. From now on, telling hides the secrets.
 func (t *telling) begin(secrets ...string) {
 	var hide []string
 	for _, s := range secrets {
@@ -43,8 +43,8 @@ func (t *telling) begin(secrets ...string) {
 	t.hide, t.begun, t.said = strings.NewReplacer(hide...), nil, ""
 }
 
-// Write implements io.Writer. A line ends with a line feed, or, if it is to be written over,
-// with a carriage return.
+// Write implements io.Writer. A line ends with a line feed, or with a carriage return if the
+// next line replaces it.
 func (t *telling) Write(p []byte) (int, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -64,8 +64,8 @@ func (t *telling) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// visible is the line that has just ended. A longer one than is kept is dropped, because a
-// part of a secret could be at its end.
+// visible is the line that has just ended, or empty if the line is longer than maxTold: a part
+// of a secret could be at the end of a line that was cut.
 func (t *telling) visible() string {
 	if len(t.begun) > maxTold {
 		return ""

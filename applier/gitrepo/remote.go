@@ -40,7 +40,7 @@ const (
 	maxAnswer = 2 << 30
 	// maxLoose and maxGrowth tell when a cache is fetched anew. Objects of later pushes
 	// are kept as loose objects, and are never repacked. maxLoose limits their number.
-	// maxGrowth limits by how many bytes they may exceed the size of the first pack.
+	// maxGrowth limits by how many bytes the loose objects may exceed the size of the first pack.
 	maxLoose  = 5000
 	maxGrowth = 16 << 20
 	// tooBig is the size, in bytes, from which files are not fetched. No definition is
@@ -50,7 +50,7 @@ const (
 	lastWords = 5 * time.Second
 )
 
-// The library turns thin packs off, because its own storing cannot read them. unpack can.
+// The library turns thin packs off, because its own code cannot store them. unpack can.
 func init() {
 	transport.UnsupportedCapabilities = slices.DeleteFunc(transport.UnsupportedCapabilities, func(c capability.Capability) bool {
 		return c == capability.ThinPack
@@ -74,9 +74,9 @@ type RemoteConfig struct {
 	Timeout time.Duration
 }
 
-// Remote is a repository on another machine. A look at it asks for the head of the branch,
-// and fetches that commit without its history into a bare repository, the cache. If the
-// cache is damaged, everything is fetched again.
+// Remote is a repository on another machine. A look asks the server for the head of the
+// branch, and fetches that commit without its history into a bare repository, the cache. If
+// the cache is damaged, everything is fetched again.
 type Remote struct {
 	RemoteConfig
 	url    string // for messages
@@ -84,13 +84,13 @@ type Remote struct {
 	cache  *Repo
 
 	received atomic.Int64 // bytes, by all connections
-	before   atomic.Int64 // of them, those that came before the present look
+	before   atomic.Int64 // bytes received before the present look
 	telling  telling      // what the server says of its work
 
 	mu      sync.Mutex  // one attempt at a time
 	suspect atomic.Bool // something in the cache could not be read
 	// whole is a commit that the cache has completely, except for files that are too big.
-	// A file of it that is missing is too big.
+	// So a missing file of the commit is too big.
 	whole string
 }
 
@@ -170,8 +170,8 @@ func isLoopback(host string) bool {
 func (r *Remote) Describe() (repository, branch string) { return r.url, r.Branch }
 
 // Head is the newest commit of the production branch. It fetches the commit if the cache
-// lacks it. Besides the errors of Repo.Head it returns ErrDenied and ErrUnreachable. All
-// of them may be temporary.
+// lacks it. Besides the errors of Repo.Head it returns ErrDenied, ErrUnreachable and
+// ErrMisconfigured. All of them may be temporary.
 func (r *Remote) Head(ctx context.Context) (Commit, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -200,8 +200,8 @@ func (r *Remote) Head(ctx context.Context) (Commit, error) {
 	return c, err
 }
 
-// tooSlow waits until an attempt has lasted too long for the data that has arrived, and
-// returns an error then. It returns nil if the attempt ends before.
+// tooSlow waits until an attempt has lasted too long for the data that has arrived, and then
+// returns an error. It returns nil if the attempt ends before.
 func (r *Remote) tooSlow(attempt context.Context) error {
 	began, before := time.Now(), r.received.Load()
 	for {
@@ -341,7 +341,7 @@ func (r *Remote) fetch(ctx context.Context, s *session, hash plumbing.Hash) (err
 	switch {
 	case err != nil && arriving.whole():
 		// For example, a large file that was left out has become smaller, or a file of the
-		// cache was cut off: the error can be the same as that of a connection that was.
+		// cache was cut off. The error can be the same as after a broken connection.
 		return fmt.Errorf("%w: the cache cannot take what the server sent: %w", ErrCorrupt, err)
 	case err != nil:
 		return err
@@ -362,8 +362,8 @@ func (r *Remote) fetch(ctx context.Context, s *session, hash plumbing.Hash) (err
 	return nil
 }
 
-// wanting asks for a commit: for it alone, and without large files, if the server can do that.
-// onTop tells that the server may send differences to what the cache has.
+// wanting asks for a commit, without its history and large files if the server can do that.
+// onTop tells that the server may send differences to objects of the cache.
 func (s *session) wanting(hash plumbing.Hash, cache *objects, onTop bool) (*packp.UploadPackRequest, error) {
 	req := packp.NewUploadPackRequestFromCapabilities(s.refs.Capabilities)
 	req.Wants = []plumbing.Hash{hash}
@@ -411,7 +411,7 @@ func unpack(storage storer.EncodedObjectStorer, pack io.Reader) error {
 type arrivingPack struct {
 	r    io.Reader
 	sum  hash.Hash
-	last []byte // at most as many bytes as the sum has; they are not in it
+	last []byte // the newest bytes, at most as many as the sum has; sum does not include them
 }
 
 func (p *arrivingPack) Read(b []byte) (int, error) {

@@ -1,21 +1,20 @@
-// Package gitrepo reads definitions from Git. It is the only code that talks to a
-// repository.
+// Package gitrepo reads definitions from Git. It opens a commit as a read-only file
+// tree, without a checkout.
 //
-// A [Repo] is a repository on this machine. It resolves the production branch and
-// opens a commit as a read-only file tree, without a checkout. A [Remote] does the
-// same with what it fetches over https or ssh into a cache. A [WorkTree] does it for
-// a plain folder, for `dev` and `validate`.
+// A [Repo] is a repository on this machine. A [Remote] is a repository on another
+// machine, fetched over https or ssh into a cache. A [WorkTree] is a plain folder,
+// which `dev` and `validate` read like a commit.
 //
-// It guarantees:
+// The package guarantees:
 //
 //   - It reads the objects of one commit. A push during the reading changes nothing.
 //   - It runs no program, hook or filter, and writes nothing to a local repository.
 //   - Sizes and times are limited, and a credential appears in no error.
 //
-// A repository is opened afresh for each read, because a long-lived handle becomes
-// stale when the repository is repacked.
+// Each read opens the repository afresh, because a long-lived handle becomes stale
+// when the repository is repacked.
 //
-// It does not know what a definition is, and it decides neither when to read nor
+// The package does not know what a definition is. It decides neither when to read nor
 // whether a commit is applied.
 package gitrepo
 
@@ -37,8 +36,8 @@ import (
 	"triphammer/schema"
 )
 
-// Errors that callers tell apart. A returned error wraps one of them, and says where the
-// problem is and what to do.
+// Errors that callers tell apart. A returned error wraps one of these errors, and says where
+// the problem is and what to do.
 var (
 	ErrNoRepository  = errors.New("no Git repository")
 	ErrUnsupported   = errors.New("unsupported kind of Git repository")
@@ -69,12 +68,12 @@ type Repo struct {
 
 	mu   sync.Mutex
 	head Commit   // the newest commit that Head has read
-	kept *objects // with which head was read; the next Tree uses it
+	kept *objects // the objects that Head opened to read head, for the next Tree
 }
 
-// Open finds the repository at path or above it. The branch is a short name or a full one
-// (refs/heads/main), and need not exist yet. A name that Git does not allow is an error,
-// because the name becomes part of a path.
+// Open finds the repository at path or above it. The branch is a short name (main) or a full
+// name (refs/heads/main), and need not exist yet. A name that Git does not allow is an
+// error, because the name becomes part of a path.
 func Open(path, branch string) (*Repo, error) {
 	branch = strings.TrimPrefix(branch, "refs/heads/")
 	if err := plumbing.NewBranchReferenceName(branch).Validate(); err != nil {
@@ -113,9 +112,9 @@ func (r *Repo) Root() string { return r.path }
 // Describe names the repository and the branch.
 func (r *Repo) Describe() (repository, branch string) { return r.path, r.branch }
 
-// Head is the newest commit of the production branch. Its errors are ErrNoBranch (ErrEmpty
-// is one), ErrNoRepository, ErrUnsupported and ErrCorrupt. All of them may be temporary
-// (SPEC 4.8).
+// Head is the newest commit of the production branch. Its errors are ErrNoBranch (which
+// ErrEmpty wraps), ErrNoRepository, ErrUnsupported and ErrCorrupt. All of them may be
+// temporary (SPEC 4.8).
 func (r *Repo) Head(ctx context.Context) (Commit, error) {
 	r.mu.Lock()
 	known := r.head
@@ -152,7 +151,8 @@ func (r *Repo) objectsOf(hash string) (*objects, error) {
 	return openObjects(r.path)
 }
 
-// Commit resolves any revision: a branch, a tag, a hash, HEAD~2.
+// Commit resolves a revision: a branch, a tag, a hash, HEAD~2. The error is ErrNoCommit if
+// the repository has no such commit.
 func (r *Repo) Commit(ctx context.Context, rev string) (Commit, error) {
 	c, _, err := r.resolve(ctx, Commit{}, func(o *objects) (plumbing.Hash, error) {
 		if plumbing.IsHash(rev) { // the object may be in another repository, from which this one borrows

@@ -68,7 +68,7 @@ func (r *Remote) connectHTTP(ctx context.Context) (*session, error) {
 	pack := s.pack
 	s.pack = func(ctx context.Context, req *packp.UploadPackRequest) (*packp.UploadPackResponse, error) {
 		answer, err := pack(ctx, req)
-		if h.page != nil { // the library's error keeps only the text of this one
+		if h.page != nil { // the library's error keeps only the text of h.page
 			err = h.page
 		}
 		return answer, err
@@ -116,7 +116,7 @@ func (r *Remote) connectSSH(ctx context.Context) (*session, error) {
 	if err != nil {
 		return nil, err
 	}
-	// The library takes no context. To close the connection ends whatever it waits for.
+	// The library takes no context. Closing the connection ends whatever it waits for.
 	unwatch := context.AfterFunc(ctx, func() { _ = conn.Close() })
 	c, channels, requests, err := ssh.NewClientConn(conn, address, config)
 	if err != nil {

@@ -74,7 +74,7 @@ type node struct {
 	hash   plumbing.Hash
 	name   string
 	mode   fs.FileMode
-	commit bool // hash is that of a commit, and the node is the root of its tree
+	commit bool // hash names a commit, and the node is the root of its tree
 
 	listed   bool
 	children map[string]*node

@@ -40,8 +40,8 @@ type Signers struct {
 	Arrived func(ctx context.Context, hash string) (time.Time, error)
 }
 
-// Verify checks that a signer signed the commit. The error is an ErrUnverified if the
-// commit is not correctly signed. A warning is about a commit that may apply.
+// Verify checks that a signer signed the commit. The error is ErrUnverified if no signer
+// correctly signed the commit. A warning is about a commit that may apply.
 func (r *Repo) Verify(ctx context.Context, hash string, signers Signers) (warning string, err error) {
 	if err := ctx.Err(); err != nil {
 		return "", err
@@ -73,7 +73,7 @@ func (r *Repo) Verify(ctx context.Context, hash string, signers Signers) (warnin
 	return warning, nil
 }
 
-// Verify is Repo.Verify for a commit that Head returned.
+// Verify does what Repo.Verify does, for a commit that Head returned.
 func (r *Remote) Verify(ctx context.Context, hash string, signers Signers) (warning string, err error) {
 	return r.cache.Verify(ctx, hash, signers)
 }
@@ -179,7 +179,7 @@ func parseSigner(line string) (s sshSigner, applies bool, err error) {
 		case "valid-before":
 			s.before, err = signerTime(value)
 		default:
-			// This includes cert-authority. To ignore an option could let somebody in.
+			// This includes cert-authority. Ignoring an option could let somebody in.
 			err = fmt.Errorf("the option %s is not supported", name)
 		}
 		if err != nil {

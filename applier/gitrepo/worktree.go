@@ -15,8 +15,8 @@ import (
 )
 
 const (
-	// maxHashed is the largest file, in bytes, whose content goes into the hash. Of a
-	// larger file, which cannot be a definition, the size and the time go into it.
+	// maxHashed is the largest file, in bytes, whose content goes into the hash. A larger
+	// file cannot be a definition; its size and time go into the hash.
 	maxHashed = 1 << 20
 	// racy is how old the last change of a file must be before an equal size and time
 	// prove that the content is equal. Two changes within one tick of the clock have the
@@ -67,8 +67,8 @@ func (w *WorkTree) Describe() (repository, branch string) { return w.path, "" }
 // folder cannot be opened.
 func (w *WorkTree) FS() fs.FS { return folderFS{w.root.FS()} }
 
-// Head takes the place of a commit. Its hash covers the content of the definition files,
-// and its time is that of the newest file.
+// Head makes a Commit of the folder. The hash covers the content of the definition files,
+// and the time is the time of the newest file.
 func (w *WorkTree) Head(ctx context.Context) (Commit, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -134,8 +134,8 @@ func isText(name string) bool {
 	return false
 }
 
-// Tree is the folder dir as it is now, for any hash. A change after Head gives another
-// hash at the next look.
+// Tree is the folder dir as it is now, whatever the hash. If a file changed after Head, the
+// next Head returns another hash.
 func (w *WorkTree) Tree(_ context.Context, _, dir string) (fs.FS, error) {
 	if dir = path.Clean(dir); dir == "." {
 		return w.FS(), nil

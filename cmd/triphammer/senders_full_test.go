@@ -33,8 +33,8 @@ import (
 type sender struct {
 	Package, Version, Scheme string
 	Signs, Verifies          bool
-	Blind                    bool              // it leaves the body to its caller
-	Headers                  map[string]string // what it wants beside what the scheme signs
+	Blind                    bool              // the package does not look at the body
+	Headers                  map[string]string // headers that the package needs and the scheme does not sign
 	peer                     *peer
 }
 
@@ -128,7 +128,7 @@ func (s *sender) verify(t *testing.T, secret string, r *signature.Request) (ok b
 	return answer.Verified, answer.Error
 }
 
-// keys are what a webhook of a scheme holds, and what its sender signs with.
+// keys are the secret of a webhook of a scheme, and the key that its sender signs with.
 type keys struct{ held, signing string }
 
 func newKeys(t *testing.T, s *signature.Scheme) keys {
@@ -189,9 +189,9 @@ func postSigned(t *testing.T, r *signature.Request) answer {
 	return post(t, http.MethodPost, r.URL, bytes.NewReader(r.Body), r.Header.Clone())
 }
 
-// TestSenders: what the packages of senders sign, a running server accepts; what
-// they accept is what `triphammer send` would send; and neither takes a body of
-// which one byte is another, or a signature by another key (SPEC 6.3).
+// TestSenders: a running server accepts what the packages of senders sign, and the
+// packages accept what `triphammer send` would send. Neither accepts a body with one
+// changed byte, or a signature by another key (SPEC 6.3).
 func TestSenders(t *testing.T) {
 	t.Parallel()
 	senders := startSenders(t)
@@ -354,15 +354,16 @@ func sendersPage(senders []*sender) []byte {
 	var b bytes.Buffer
 	fmt.Fprintf(&b, `# Proven against the senders' own packages
 
-%d packages, %d schemes. This page is made by the test that proves it (`+"`go test -tags full ./cmd/triphammer -run Senders -update`"+`). For each row the test
-starts a server with a webhook of the scheme and sends it real requests:
+A test sends real requests between a running server and %d packages of %d schemes. It also makes this page
+(`+"`go test -tags full ./cmd/triphammer -run Senders -update`"+`). Each row is a package that passed:
 
-- **signs**: the package signs the request, and the server accepts it with 202.
-- **verifies**: the package only verifies. It accepts the request that this program signs, as `+"`triphammer send`"+` does, and so does the server.
+- **signs**: the package signs a request, and the server accepts it with 202.
+- **verifies**: the package can only verify. The package and the server both accept a request that this program signs as `+"`triphammer send`"+` does.
 
-In both cases the server answers 401 to a request that is signed with another key, and to the same request with one byte of the body changed, unless the scheme does not cover the
-body. Where the package verifies, it refuses those too; *body left to the caller* says that it does not look at the body. The packages are those that the senders publish, except
-`+"`discordgo`, `slack-go` and `go-github`"+`, which are their users'. For what a scheme covers see [senders.md](senders.md).
+In both cases the server answers 401 to two forged requests. The first is signed with another key. The second has one changed byte in the body; it is left out for a scheme that
+does not cover the body. A package that verifies refuses both requests too, but a package marked *not the body* refuses only the first: it does not look at the body.
+
+The senders publish the packages themselves, except `+"`discordgo`, `slack-go` and `go-github`"+`, which other people publish. [senders.md](senders.md) says what each scheme covers.
 
 | scheme | package | version | proof |
 | --- | --- | --- | --- |
@@ -373,7 +374,7 @@ body. Where the package verifies, it refuses those too; *body left to the caller
 			proof = "signs"
 		}
 		if s.Blind {
-			proof += ", body left to the caller"
+			proof += ", not the body"
 		}
 		if scheme, _ := signature.Lookup(s.Scheme); !scheme.BindsBody() {
 			proof += "; the scheme does not cover the whole body"

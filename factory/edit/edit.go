@@ -1,10 +1,10 @@
-// Package edit changes definitions: from a tree of files and a wish it makes the files that
-// change. It reads the tree and writes nothing, so that a server and a command line use it
-// alike.
+// Package edit changes definitions: it takes a tree of files and a requested [Change], and
+// returns the changed files. It reads the tree and writes nothing, so that a server and a
+// command line use it alike.
 //
-// What is not changed stays, byte for byte: comments, order, blank lines, quotes, line ends
-// ([schema.Edit]). Whether the result is valid is for package factory to say: a change may
-// need a second one to be.
+// Every other byte stays: comments, order, blank lines, quotes, line ends ([schema.Edit]).
+// The package does not validate the whole tree, because a change may need a second change
+// to be valid. Package factory does.
 package edit
 
 import (
@@ -24,10 +24,10 @@ import (
 	"triphammer/schema"
 )
 
-// Files are the files that change, by path. nil means that the file is deleted.
+// Files are the changed files, by path. nil means that the file is deleted.
 type Files map[string][]byte
 
-// Paths are the paths, sorted.
+// Paths are the paths of the files, sorted.
 func (f Files) Paths() []string {
 	paths := make([]string, 0, len(f))
 	for name := range f {
@@ -37,15 +37,15 @@ func (f Files) Paths() []string {
 	return paths
 }
 
-// Change is what a definition is to say. What it leaves out stays.
+// Change is a requested change of a definition. Keys and text that it leaves out stay.
 type Change struct {
 	// Keys is a merge patch (RFC 7396) of the keys of the definition: a mapping is merged, null takes
 	// a key out, and anything else replaces what is there.
 	Keys *schema.Node
-	Text *string // of a Markdown file, such as the prompt
+	Text *string // the text of a Markdown file, such as the prompt; nil: it stays
 }
 
-// Verb says in a word what the change does.
+// Verb names in one word what the change does.
 func Verb(c Change) string {
 	if c.Text == nil && c.Keys != nil && len(c.Keys.Fields) == 1 && c.Keys.Fields[0].Key == "enabled" {
 		switch c.Keys.Fields[0].Value.Text {
@@ -62,7 +62,7 @@ func Verb(c Change) string {
 type Definition struct {
 	Path string
 	Keys *schema.Node
-	Text string // of a Markdown file
+	Text string // the text of a Markdown file
 	Data []byte // the whole file
 }
 
@@ -76,25 +76,26 @@ var (
 	ErrUsed     = errors.New("other definitions need the definition")
 )
 
-// Error says why something cannot be changed, and what to do. It is one of the kinds above.
+// Error says why a definition cannot be changed, and what to do. It wraps one of the kinds above.
 type Error struct {
 	Kind    error
-	Path    string // of the file, if there is one
-	Line    int    // in it; 0: none
+	Path    string // of the file; empty: the error concerns no file
+	Line    int    // in the file; 0: no line
 	Message string
-	Found   schema.Diagnostics // of ErrUsed: where the definition is named
+	Found   schema.Diagnostics // only for ErrUsed: where other definitions name this definition
 }
 
 func (e *Error) Error() string { return e.Message }
 
 func (e *Error) Unwrap() error { return e.Kind }
 
-// names of definitions that are made here. A tree may have others.
+// names matches the names of definitions that Create makes. A tree may have other names.
 var names = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[a-z0-9]([a-z0-9_-]{0,62}[a-z0-9])?$`) })
 
 var notInName = regexp.MustCompile(`[^a-z0-9_-]+`)
 
-// Create makes a definition that does not exist.
+// Create makes a definition that does not exist. An error is an *Error, or says why the tree
+// cannot be read.
 func Create(tree fs.FS, kind, name string, c Change) (Files, error) {
 	p := factory.PlaceOf(kind)
 	path := p.Path(name)
@@ -127,7 +128,7 @@ func Create(tree fs.FS, kind, name string, c Change) (Files, error) {
 	return Files{path: schema.EncodeMarkdown(keys, text)}, nil
 }
 
-// Update changes a definition. There are no files if it says what is wanted already.
+// Update changes a definition. It returns no files if the definition already is as requested.
 func Update(tree fs.FS, kind, name string, c Change) (Files, error) {
 	d, err := Read(tree, kind, name)
 	if err != nil {
@@ -153,8 +154,8 @@ func Update(tree fs.FS, kind, name string, c Change) (Files, error) {
 	return files, check(kind, name, files)
 }
 
-// check refuses an environment that is not valid. In a tree, it is ignored as long as no
-// definition names it (SPEC 2.1), and a change of it would do nothing.
+// check refuses an environment that is not valid. In a tree, an invalid environment is
+// ignored as long as no definition names it (SPEC 2.1), so the change would do nothing.
 func check(kind, name string, files Files) error {
 	if kind != "environment" {
 		return nil
@@ -169,7 +170,7 @@ func check(kind, name string, files Files) error {
 	return nil
 }
 
-// Alone reads the files of one definition as if there was nothing else in the tree.
+// Alone reads the files of one definition as if the tree held nothing else.
 func Alone(name string, files Files) (*factory.Factory, schema.Diagnostics) {
 	text := func(key, value string) schema.Field {
 		return schema.Field{Key: key, Value: &schema.Node{Kind: schema.String, Text: value}}
@@ -189,8 +190,8 @@ func Alone(name string, files Files) (*factory.Factory, schema.Diagnostics) {
 	return f, report.Diagnostics
 }
 
-// Delete removes a definition, and the skills of an agent with it. An environment that others
-// name stays: without it, their runs would fail.
+// Delete removes a definition, and the skills of an agent with the agent. It refuses with
+// ErrUsed to remove an environment that other definitions name, because their runs would fail.
 func Delete(tree fs.FS, kind, name string) (Files, error) {
 	p := factory.PlaceOf(kind)
 	path := p.Find(tree, name)
@@ -217,7 +218,7 @@ func Delete(tree fs.FS, kind, name string) (Files, error) {
 	return files, err
 }
 
-// needed refuses to remove an environment that others name.
+// needed refuses to remove an environment that other definitions name.
 func needed(tree fs.FS, path, name string) error {
 	var missing [2]schema.Diagnostics // with the file, and without it
 	for i, tree := range []fs.FS{tree, hiding{tree, path}} {
@@ -294,7 +295,8 @@ func Read(tree fs.FS, kind, name string) (*Definition, error) {
 	return &Definition{Path: path, Keys: doc.Root, Text: doc.Body, Data: data}, nil
 }
 
-// Line is where the definition says something of the first key of a change; 1 if it does not.
+// Line is the line of the first key of a change in the definition; 1 if the definition lacks
+// the key.
 func (d *Definition) Line(c Change) int {
 	if c.Keys != nil {
 		for _, f := range c.Keys.Fields {
@@ -369,7 +371,8 @@ func merged(n, patch *schema.Node) *schema.Node {
 	return out
 }
 
-// withoutDefaults leaves out what a definition says already by not having the key.
+// withoutDefaults leaves out of a patch each key whose value is the default and which the
+// definition lacks.
 func withoutDefaults(patch, keys *schema.Node, shape *schema.Shape) *schema.Node {
 	out := &schema.Node{Kind: patch.Kind}
 	for _, f := range patch.Fields {

@@ -13,7 +13,7 @@ const (
 	MaxValues = 32 // values of one set
 )
 
-// Problem is what is wrong with a filter, and where.
+// Problem says what is wrong with a filter, and where.
 type Problem struct {
 	Path         string // such as payload.build.status
 	Line, Column int    // of the offending key or value, 0 if unknown
@@ -33,10 +33,10 @@ func (p Problem) String() string {
 // immutable and safe for concurrent use.
 type Filter struct{ root *pattern }
 
-// pattern wants an object whose fields satisfy all conditions.
+// pattern matches an object whose fields satisfy all rules.
 type pattern struct{ fields []rule }
 
-// rule is what one field must satisfy. All operators on a field must hold.
+// rule is the condition on one field. All operators of a rule must hold.
 type rule struct {
 	key    string
 	path   string

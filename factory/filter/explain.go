@@ -13,7 +13,7 @@ import (
 // the body.
 type evaluator struct {
 	jsonscan.Scanner
-	collect    bool // evaluate all conditions and describe them; else stop at the first that fails
+	collect    bool // evaluate all conditions and describe them; else stop at the first failed condition
 	conditions []Condition
 }
 
@@ -60,8 +60,8 @@ func (e *evaluator) pattern(p *pattern, at span) bool {
 	return matched
 }
 
-// fields finds the values of a pattern's keys; of duplicate keys the last one
-// counts (SPEC 8.2).
+// fields finds the values of a pattern's keys. The last of duplicate keys counts
+// (SPEC 8.2).
 func (e *evaluator) fields(p *pattern, at span) []span {
 	values := make([]span, len(p.fields))
 	e.Pos = at.start

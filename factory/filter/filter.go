@@ -1,5 +1,5 @@
-// Package filter is the payload filter: compile it once, match it many times,
-// explain it.
+// Package filter implements payload filters: it compiles a filter once, matches it many
+// times, and explains its verdicts.
 //
 // A filter is an object with the shape of the body (SPEC C6.3, 8). A key names a
 // field, an array lists allowed values, an object of operators holds in, not_in and
@@ -10,8 +10,8 @@
 // validates the body in a single pass over its bytes; deliveries use it. Tests and a
 // fuzz target hold both ways to the same verdicts.
 //
-// Neither way decodes the body into Go values. A compiled filter never fails: every
-// error is found when it is compiled.
+// Neither way decodes the body into Go values. Compiling finds every error of a filter, so
+// a compiled filter never fails.
 package filter
 
 import "triphammer/factory/jsonscan"
@@ -27,9 +27,9 @@ type Condition struct {
 // Verdict says whether a filter accepts a body, and why.
 type Verdict struct {
 	Matched bool
-	// Path, Want and Got are those of the first condition that failed.
+	// Path, Want and Got belong to the first condition that failed.
 	Path, Want, Got string
-	// Conditions has all of them, in the filter's order.
+	// Conditions has all conditions, in the filter's order.
 	Conditions []Condition
 }
 

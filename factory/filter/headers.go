@@ -8,10 +8,10 @@ import (
 )
 
 // MaxHeader is how many bytes of a header's value are kept with a delivery. A filter
-// cannot want more.
+// cannot ask for a longer value.
 const MaxHeader = 255
 
-// Headers is a compiled filter on the headers of a delivery. All its headers must satisfy
+// Headers is a compiled filter on the headers of a delivery. All named headers must satisfy
 // their conditions. Names are compared without regard to case, values exactly. A nil
 // Headers accepts every delivery. It is immutable and safe for concurrent use.
 type Headers struct{ root *pattern }
@@ -52,7 +52,7 @@ func orEmpty(v Value) string {
 	return v.Kind.String()
 }
 
-// header compiles what one header must satisfy.
+// header compiles the conditions on one header.
 func (c *compiler) header(v Value, r *rule) {
 	before := len(c.problems)
 	c.texts(v, r.path)
@@ -82,7 +82,7 @@ func (c *compiler) header(v Value, r *rule) {
 	}
 }
 
-// texts finds what is wrong with the values of an array: only text can be in a header.
+// texts reports the values of an array that are not texts: a header holds only text.
 func (c *compiler) texts(v Value, path string) {
 	seen := make(map[string]bool)
 	for _, item := range v.Items {
@@ -133,7 +133,7 @@ func (h *Headers) Explain(headers map[string]string) Verdict {
 	return v
 }
 
-// And is the verdict on a delivery that must satisfy both.
+// And is the verdict on a delivery that must satisfy both filters.
 func (v Verdict) And(other Verdict) Verdict {
 	if v.Matched {
 		v.Matched, v.Path, v.Want, v.Got = other.Matched, other.Path, other.Want, other.Got
@@ -154,8 +154,8 @@ func (h *Headers) String() string {
 	return h.root.text()
 }
 
-// Values are the same as those of [Filter.Values], for each header with a condition (such
-// as headers.X-Github-Event, in canonical spelling).
+// Values are the values that the filter allows, as in [Filter.Values], for each header with
+// a condition (such as headers.X-Github-Event, in canonical spelling).
 func (h *Headers) Values() map[string][]string {
 	all := make(map[string][]string)
 	if h != nil {

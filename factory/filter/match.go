@@ -6,9 +6,9 @@ import (
 	"triphammer/factory/jsonscan"
 )
 
-// Match validates the body and appends the numbers of the pairs that accept it, with the
-// headers, to dst, ascending. Headers have canonical names. The error is a
-// *jsonscan.SyntaxError, and then nothing matched.
+// Match validates the body and appends the numbers of the pairs that accept the headers and
+// the body to dst, ascending. Headers have canonical names. If the body is not JSON, nothing
+// matches, and the error is a *jsonscan.SyntaxError.
 func (s *Set) Match(headers map[string]string, body []byte, dst []int) ([]int, error) {
 	m := s.scratch.Get().(*matcher)
 	defer s.scratch.Put(m)
@@ -73,8 +73,8 @@ type matcher struct {
 	unescaped, decimal []byte
 }
 
-// entry is a field of an object: its known values and its objects. If the field is an
-// array, they are those of its elements.
+// entry is a field of an object: its known values and its objects. For an array, it has the
+// values and objects of the elements.
 type entry struct {
 	field                  int32
 	firstFact, endFact     int32
@@ -182,8 +182,8 @@ func (m *matcher) lookup(at *place, raw []byte, plain bool) *field {
 	return at.fields[string(raw)]
 }
 
-// field walks and notes the value of a field. A later duplicate of the key
-// replaces what the earlier one left in the object's entry (SPEC 8.2).
+// field walks and notes the value of a field. A later duplicate of the key replaces the
+// object's entry of the earlier key (SPEC 8.2).
 func (m *matcher) field(f *field, began uint64) *jsonscan.SyntaxError {
 	m.clock++
 	now, openFacts, openObjects := m.clock, len(m.openFacts), len(m.openObjects)
@@ -236,8 +236,8 @@ func (m *matcher) values(f *field, now uint64) *jsonscan.SyntaxError {
 	}
 }
 
-// value walks a field's value or an element of it; a further array is skipped,
-// elements are tried one level down only (SPEC 8.2).
+// value walks a field's value or an element of it. It skips an array within an array,
+// because elements are tried only one level down (SPEC 8.2).
 func (m *matcher) value(f *field, now uint64) *jsonscan.SyntaxError {
 	start := m.Pos
 	switch c := m.Peek(); c {

@@ -6,12 +6,12 @@ import (
 	"triphammer/factory/jsonscan"
 )
 
-// maxExponent bounds the exponents that are told apart. A number beyond it is
+// maxExponent bounds the exponents that are told apart. A number with a larger exponent is
 // refused in a filter, and equals no filter's value in a payload.
 const maxExponent = 1 << 40
 
-// isNumber tells whether text is a JSON number and nothing else. Files in other
-// formats may spell one as JSON does not.
+// isNumber tells whether text is a JSON number and nothing else. Files in other formats may
+// spell a number in ways that JSON does not allow.
 func isNumber(text string) bool {
 	s := jsonscan.Scanner{Data: []byte(text)}
 	return s.Number() == nil && s.Pos == len(text)

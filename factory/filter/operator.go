@@ -41,8 +41,7 @@ func quoteKeys(fields []Field) string {
 	return strings.Join(keys, ", ")
 }
 
-// mixed reports an object with operators and other keys, and what else is wrong
-// with either.
+// mixed reports an object with operators and other keys, and the other problems of both.
 func (c *compiler) mixed(v Value, ops, others []Field, cond *rule, depth int) {
 	v.Fields = nil
 	for _, f := range others {

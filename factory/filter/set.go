@@ -5,27 +5,26 @@ import (
 	"sync"
 )
 
-// Pair is what one trigger wants of a delivery: both filters must accept it. A nil one
-// accepts everything.
+// Pair is the condition of one trigger on a delivery: both filters must accept it. A nil
+// filter accepts everything.
 type Pair struct {
 	Headers *Headers
 	Payload *Filter
 }
 
-// Set is many filters, compiled into one index. One pass over a body validates it
-// and notes the values of all fields that any filter names; the headers that any filter
-// names are noted before. A value is looked up in a map, not compared with each filter,
-// so the pass costs the same for one filter and for 10,000 (SPEC 8.4).
+// Set is many filters, compiled into one index. Match first notes the headers that any
+// filter names. One pass over the body then validates it and notes the values of all fields
+// that any filter names. A value is looked up in a map, not compared with each filter, so
+// the pass costs the same for one filter and for 10,000 (SPEC 8.4).
 //
-// For each filter, one condition was chosen that few bodies meet (see arrange). After
-// the pass, only the filters whose chosen condition was met are evaluated, on the
-// notes.
+// NewSet chooses one condition of each filter that few bodies meet (see arrange). After
+// the pass, Match evaluates only the filters whose chosen condition was met, on the notes.
 //
 // A Set is immutable and safe for concurrent use.
 type Set struct {
 	root    *place
 	headers *place
-	sent    []namedField // those of headers, by id
+	sent    []namedField // the headers, by id
 	fields  int          // over all places
 	facts   []*fact      // by id
 	unique  []setFilter
@@ -34,7 +33,7 @@ type Set struct {
 	scratch sync.Pool
 }
 
-// setFilter is a pair of filters. Equal pairs share one.
+// setFilter is a pair of filters. Equal pairs share a setFilter.
 type setFilter struct {
 	headers setPattern
 	payload setPattern
@@ -89,7 +88,7 @@ type field struct {
 // fact is one statement about a body: a field has a certain value, or is present.
 type fact struct {
 	id     int32
-	uses   int   // filters that want it
+	uses   int   // how many filters want the fact
 	wakers []int // unique filters to evaluate if a body shows this fact
 }
 
@@ -216,7 +215,7 @@ func (s *Set) values(f *field, values []scalar) []int32 {
 	return facts
 }
 
-// unknown is the id of a fact that has none yet.
+// unknown is the id of a fact without an id.
 const unknown = -1
 
 func valueIn(m *map[string]*fact, key string) *fact {
@@ -242,9 +241,9 @@ func literalIndex(c byte) int {
 	return 0
 }
 
-// arrange makes the unique filter n wait for one of its conditions: n is evaluated
-// only if a body shows one of that condition's facts. All conditions of a filter must
-// hold, also nested ones, so any of them would be correct. A condition that few other
+// arrange makes the unique filter n wait for one of its conditions: n is evaluated only
+// if a body shows one of the facts of the condition. All conditions of a filter must hold,
+// even nested conditions, so any of them would be correct. A condition that few other
 // filters share is best, because a body then wakes few filters. So arrange finds, for
 // each condition, the fact that most filters want, and picks the condition for which
 // that number of filters is smallest.

@@ -15,9 +15,9 @@ func (f *Filter) String() string {
 	return f.root.text()
 }
 
-// Values are, for each field with a condition (such as payload.build.status), the
-// values that the filter allows: as JSON, sorted; nil if it does not limit the field to
-// a set.
+// Values are the values that the filter allows, for each field with a condition (such as
+// payload.build.status): as JSON, sorted; nil if the filter does not limit the field to a
+// set.
 func (f *Filter) Values() map[string][]string {
 	all := make(map[string][]string)
 	if f != nil {

@@ -1,5 +1,6 @@
-// Package hosts has the hosts that a run may reach (SPEC 14.5): how a definition or a
-// flag names them, and which of the hosts that a program asks for they include.
+// Package hosts implements lists of the hosts that a run may reach (SPEC 14.5). It parses
+// the patterns that definitions and flags use, and tells whether they include a host that
+// a program asks for.
 package hosts
 
 import (
@@ -12,13 +13,13 @@ import (
 	"sync"
 )
 
-// DefaultPort is the port of a pattern that names none: that of HTTPS.
+// DefaultPort is the port of a pattern that names no port: the port of HTTPS.
 const DefaultPort = 443
 
 // Host is a host as a program asks for it.
 type Host struct {
 	Name string     // in lower case and without a dot at the end; empty if Addr is valid
-	Addr netip.Addr // the host was named by its address
+	Addr netip.Addr // valid if the host is named by its address
 	Port uint16
 }
 
@@ -36,8 +37,8 @@ func (h Host) Display() string {
 	return h.Addr.String()
 }
 
-// ParseHost reads HOST:PORT. The port may only be left out if port is not 0, and is port
-// then. It accepts a name in ASCII, an IPv4 address in its usual form, and an IPv6
+// ParseHost reads HOST or HOST:PORT. port is the port of a host without PORT; if it is 0, the
+// text must have PORT. HOST is a name in ASCII, an IPv4 address in its usual form, or an IPv6
 // address in brackets without a zone.
 func ParseHost(text string, port uint16) (Host, error) {
 	host, digits := split(text)
@@ -83,9 +84,9 @@ const (
 	maxLabel = 63
 )
 
-// checkName tells why a name in lower case is not that of a host. The last part of a name
-// begins with a letter: resolvers read some others, such as 127.1 and 0x7f000001, as
-// addresses.
+// checkName tells why a name in lower case cannot be the name of a host. The last part of a
+// name must begin with a letter: resolvers read some other names, such as 127.1 and
+// 0x7f000001, as addresses.
 func checkName(name string) error {
 	if name == "" || len(name) > maxName {
 		return fmt.Errorf("%s is not the name of a host", clip(name))
@@ -124,7 +125,7 @@ func clip(text string) string {
 // Pattern is one entry of a list of hosts.
 type Pattern struct {
 	host Host
-	wild bool // every name below host.Name; every host if that is empty
+	wild bool // includes every name below host.Name; if host.Name is empty, every host
 }
 
 // Port is the port of the hosts that the pattern includes.
@@ -163,7 +164,7 @@ func Parse(text string) (Pattern, error) {
 // List is a list of patterns.
 type List []Pattern
 
-// ParseList reads patterns. The error names the one that is wrong.
+// ParseList reads patterns. The error names the pattern that is wrong.
 func ParseList(texts []string) (List, error) {
 	l := make(List, 0, len(texts))
 	for _, text := range texts {

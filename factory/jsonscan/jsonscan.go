@@ -1,6 +1,6 @@
-// Package jsonscan walks JSON without decoding it: the payload filter, the proofs
-// that stand in a body, and whoever must know whether a body is JSON, read bytes
-// that anybody may have sent. It never recurses over them.
+// Package jsonscan checks and walks JSON that anybody may have sent, without decoding it
+// and without recursion, so that no body can exhaust the stack. Filters and signatures
+// read bodies with it.
 package jsonscan
 
 import (
@@ -29,31 +29,31 @@ func Check(body []byte) error {
 	return s.document()
 }
 
-// Depth is how deeply the objects and arrays of a body are nested that hold
-// something. The error is that of Check.
+// Depth is how deeply the objects and arrays of a body are nested, without empty ones. The
+// error is the same as from Check.
 func Depth(body []byte) (int, error) {
 	s := Scanner{Data: body}
 	err := s.document()
 	return s.open.most, err
 }
 
-// Scanner walks a JSON text from Pos on. Its methods stay where an error is.
+// Scanner walks a JSON text from Pos on. At an error, Pos stays at the error.
 //
-// A text that Check has passed gives no errors, and is read by Enter, More and
-// Name, too.
+// A text that Check has passed gives no errors. Enter, More and Name are only for such a
+// text.
 type Scanner struct {
 	Data []byte
 	Pos  int        // of the next byte
-	open containers // of Skip
+	open containers // used by Skip
 }
 
 // containers is a stack of the objects and arrays that are open: one bit each,
 // so that a body of usual depth needs no memory.
 type containers struct {
 	depth int
-	most  int      // that depth was
-	bits  uint64   // the innermost up to 64, 1 for an object
-	outer []uint64 // those further out, 64 each
+	most  int      // the greatest depth so far
+	bits  uint64   // the innermost containers, up to 64; 1 for an object
+	outer []uint64 // the containers further out, 64 in each
 }
 
 func (c *containers) push(object uint64) {
@@ -76,7 +76,7 @@ func (c *containers) pop() {
 
 func (c *containers) inObject() bool { return c.bits&1 == 1 }
 
-// document skips one value that is the whole of the body.
+// document skips one value, which must be the whole body.
 func (s *Scanner) document() error {
 	s.Space()
 	if err := s.Skip(); err != nil {
@@ -88,12 +88,13 @@ func (s *Scanner) document() error {
 	return nil
 }
 
-// Fail is an error at an offset.
+// Fail makes an error at an offset.
 func (s *Scanner) Fail(offset int, format string, args ...any) *SyntaxError {
 	return &SyntaxError{Offset: int64(offset), Msg: fmt.Sprintf(format, args...)}
 }
 
-// Unexpected is the error at pos where want is not: the end of the body or a byte that cannot be.
+// Unexpected makes the error that the body ends at pos, or has a wrong byte there; want says
+// what should be there.
 func (s *Scanner) Unexpected(pos int, want string) *SyntaxError {
 	if pos >= len(s.Data) {
 		return s.Fail(len(s.Data), "the body ends where %s is expected", want)
@@ -108,7 +109,7 @@ func (s *Scanner) Unexpected(pos int, want string) *SyntaxError {
 	return s.Fail(pos, "%q where %s is expected", c, want)
 }
 
-// End fails if more than blanks follows.
+// End fails if anything but blanks follows.
 func (s *Scanner) End() *SyntaxError {
 	s.Space()
 	if s.Pos < len(s.Data) {
@@ -129,7 +130,7 @@ func (s *Scanner) Space() {
 	s.Pos = i
 }
 
-// Peek is the byte at Pos, 0 at the end of the body: no token starts with it.
+// Peek is the byte at Pos, or 0 at the end of the body; no token starts with 0.
 func (s *Scanner) Peek() byte {
 	if s.Pos < len(s.Data) {
 		return s.Data[s.Pos]
@@ -208,7 +209,7 @@ func (s *Scanner) key() *SyntaxError {
 	return s.Colon()
 }
 
-// Colon skips the colon behind a key, and the blanks around it.
+// Colon skips the colon after a key, and the blanks around the colon.
 func (s *Scanner) Colon() *SyntaxError {
 	s.Space()
 	if s.Peek() != ':' {
@@ -311,8 +312,7 @@ func (s *Scanner) Text() (plain bool, err *SyntaxError) {
 	plain = true
 	var seen uint64 // high bits of the bytes: whether one is not ASCII
 	for {
-		// Eight bytes at a time, up to the first that is a quote, a backslash or a
-		// control.
+		// Read eight bytes at a time, up to the first quote, backslash or control character.
 		for i+8 <= len(data) {
 			x := binary.LittleEndian.Uint64(data[i:])
 			seen |= x
@@ -349,8 +349,8 @@ func (s *Scanner) Text() (plain bool, err *SyntaxError) {
 	}
 }
 
-// inText is the first error in the string at Pos: that of its encoding, if it
-// comes before err.
+// inText is the first error in the string at Pos: an error of the encoding, if there is one
+// before err, or else err.
 func (s *Scanner) inText(err *SyntaxError) *SyntaxError {
 	for i := s.Pos + 1; i < int(err.Offset); {
 		r, size := utf8.DecodeRune(s.Data[i:])

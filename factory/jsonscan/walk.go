@@ -6,11 +6,11 @@ import (
 )
 
 // Enter steps into the object or array at Pos. More then tells whether another
-// member follows, and steps out behind the last one.
+// member follows, and steps out behind the last member.
 func (s *Scanner) Enter() { s.Pos++ }
 
-// More moves to the next member of an object, or item of an array; the one before
-// must have been read or skipped.
+// More moves to the next member of an object, or item of an array, and returns false after
+// the last. The caller must have read or skipped the member before.
 func (s *Scanner) More() bool {
 	s.Space()
 	switch s.Peek() {
@@ -24,15 +24,15 @@ func (s *Scanner) More() bool {
 	return true
 }
 
-// Name is the key of a member, and moves to its value.
+// Name returns the key of a member, and moves to the value.
 func (s *Scanner) Name() []byte {
 	name := s.Unquote()
 	_ = s.Colon()
 	return name
 }
 
-// Unquote is what the string at Pos says, and steps over it. It may share the
-// text's bytes.
+// Unquote returns the value of the string at Pos, and steps over the string. The result may
+// share the text's bytes.
 func (s *Scanner) Unquote() []byte {
 	start := s.Pos + 1
 	plain, _ := s.Text()
@@ -43,8 +43,8 @@ func (s *Scanner) Unquote() []byte {
 	return Unescape(nil, raw)
 }
 
-// Unescape appends the value of a valid string to dst; raw is what stood
-// between its quotes. A lone surrogate becomes U+FFFD, as in encoding/json.
+// Unescape appends the value of a valid string to dst; raw is the text between the quotes.
+// A lone surrogate becomes U+FFFD, as in encoding/json.
 func Unescape(dst, raw []byte) []byte {
 	for i := 0; i < len(raw); {
 		if raw[i] != '\\' {

@@ -6,16 +6,17 @@ import (
 	"triphammer/factory/native"
 )
 
-// Result is whether one automation wants a delivery, and why not.
+// Result tells whether a delivery matches one automation, and if not, why.
 type Result struct {
 	Automation string
 	Matched    bool
-	// Open are the questions to the sender's API that decide: all else of a trigger holds.
+	// Open are the questions to the sender's API that decide, if all other conditions of a
+	// trigger hold.
 	Open []native.Question
-	// Path, Want and Got are those of the first condition that failed.
+	// Path, Want and Got belong to the first condition that failed.
 	Path, Want, Got string
-	// Conditions are those of the trigger that matched, or else of the one that
-	// came furthest.
+	// Conditions belong to the trigger that matched, or else to the trigger that came
+	// furthest.
 	Conditions []filter.Condition
 }
 
@@ -28,8 +29,8 @@ func (x *Index) Explain(d Delivery) []Result {
 	return results
 }
 
-// Explain evaluates one candidate on the delivery. Without a trigger that is asked, it
-// does not match.
+// Explain evaluates one candidate on the delivery. A candidate without triggers does not
+// match.
 func (c Candidate) Explain(d Delivery) Result { return c.explain(&reader{delivery: d}) }
 
 // reader reads a delivery once for all triggers on the events of its sender.
@@ -53,7 +54,7 @@ func (c Candidate) explain(r *reader) Result {
 			best = v
 			break
 		}
-		// A trigger that an answer decides came further than all that are refused.
+		// A trigger that an answer decides came further than every refused trigger.
 		n, open, opened := holding(v), len(v.Open) > 0, len(best.Open) > 0
 		if open && !opened || open == opened && n > held {
 			best, held = v, n

@@ -1,8 +1,10 @@
-// Package match says which automations want a delivery: one pure function of
-// definitions, headers and body. The ingress, replay, the filter tests of a factory and the
-// comparison of a proposal with stored deliveries use it. Why an automation does not
-// want a delivery is explained by the packages filter and native, which are held to the
-// same verdicts.
+// Package match says which automations a delivery matches: one pure function of
+// definitions, headers, body and answers of the sender's API. The ingress, replay, the
+// filter tests of a factory and the back-tests of a proposal use it.
+//
+// [Index.Match] decides in one pass for all automations of a webhook. [Index.Explain]
+// says of each automation why a delivery matches or not. Tests hold both to the same
+// verdicts.
 package match
 
 import (
@@ -15,37 +17,36 @@ import (
 
 // Delivery is what a sender sent.
 type Delivery struct {
-	Headers map[string]string // those that are kept with the delivery, with canonical names
+	Headers map[string]string // the kept headers, by canonical name
 	Body    []byte
 	// Answers are what the sender's API answered about the delivery.
 	Answers map[native.Question][]string
 	Open    map[native.Question]string // why questions have no answer
 }
 
-// Trigger is what one trigger of an automation wants of a delivery: that its headers and its
-// body hold something, or that it is an event of the sender.
+// Trigger is the condition of one trigger of an automation: filters on the headers and the
+// body of a delivery, or an event of the sender.
 type Trigger struct {
 	Headers *filter.Headers // nil: any headers
 	Payload *filter.Filter  // nil: any body
-	Native  *native.Trigger // of a sender's event; Headers and Payload are then nil
+	Native  *native.Trigger // if not nil, the sender's event; Headers and Payload are then nil
 }
 
 // Candidate is an automation that selects a webhook.
 type Candidate struct {
 	Automation string
-	// Triggers are those that select the webhook. Any that accepts the delivery suffices.
+	// Triggers are the triggers that select the webhook. One that accepts the delivery suffices.
 	Triggers []Trigger
 	Accounts []string // the accounts that the webhook names
 }
 
-// Match is a candidate that wants a delivery.
+// Match is a candidate that a delivery matches.
 type Match struct {
 	Candidate int
-	// Event is the sender's event that the candidate wants; nil if it wants the delivery
-	// itself.
+	// Event is the sender's event that fired the trigger; nil if filters on the delivery did.
 	Event *native.Event
 	// Identity identifies the event at the sender, whichever webhook reports it; empty if the
-	// sender gives none.
+	// sender gives no identity.
 	Identity string
 }
 
@@ -54,18 +55,18 @@ type Match struct {
 type Index struct {
 	candidates []Candidate
 	set        *filter.Set
-	owner      []int // by pair of set: its candidate
+	owner      []int // the candidate of each pair of set
 
-	// Of the triggers on a sender's events.
-	native   *native.Index // nil: there are none
+	// These are for the triggers on a sender's events.
+	native   *native.Index // nil: there are no such triggers
 	triggers []*native.Trigger
-	natives  []int // by trigger: its candidate
+	natives  []int // the candidate of each trigger
 	sender   *native.Sender
 	accounts []string
 }
 
-// NewIndex compiles the candidates of a webhook. Their native triggers are all of the
-// sender of its deliveries.
+// NewIndex compiles the candidates of a webhook. All their native triggers must be on
+// events of the webhook's sender.
 func NewIndex(candidates []Candidate) *Index {
 	x := &Index{candidates: candidates}
 	var pairs []filter.Pair
@@ -87,9 +88,9 @@ func NewIndex(candidates []Candidate) *Index {
 	return x
 }
 
-// Match validates the body and appends the candidates that want the delivery to dst,
-// ascending, each once. open are the questions whose answers would decide about others. The
-// error is a *jsonscan.SyntaxError.
+// Match validates the body and appends the matching candidates to dst, ascending, each
+// once. open are the questions whose answers would decide about other candidates. The error
+// is a *jsonscan.SyntaxError.
 func (x *Index) Match(d Delivery, dst []Match) (matched []Match, open []native.Question, err error) {
 	var room [16]int
 	accepting, err := x.set.Match(d.Headers, d.Body, room[:0])
@@ -111,7 +112,7 @@ func (x *Index) Match(d Delivery, dst []Match) (matched []Match, open []native.Q
 		e := x.triggers[n].Event
 		dst = append(dst, Match{x.natives[n], e, e.Identity(p)})
 	}
-	// The first of a candidate's matches is kept: that of the delivery itself, if there is one.
+	// A candidate keeps its first match: the match by filters on the delivery, if there is one.
 	slices.SortStableFunc(dst[from:], func(a, b Match) int { return cmp.Compare(a.Candidate, b.Candidate) })
 	kept := slices.CompactFunc(dst[from:], func(a, b Match) bool { return a.Candidate == b.Candidate })
 	dst = dst[:from+len(kept)]

@@ -59,7 +59,7 @@ func azureEvent(names ...string) [][]Condition {
 	return [][]Condition{{{Source: at("eventType"), OneOf: names}}}
 }
 
-// azureRepos are the names of a repository: alone, and after its project.
+// azureRepos are the names of a repository, without and with its project.
 func azureRepos(repositories ...string) Key {
 	src := Source{Doc: "name and project.name/name of " + strings.Join(repositories, ", ")}
 	for _, r := range repositories {
@@ -79,8 +79,8 @@ func azureRepos(repositories ...string) Key {
 	return Key{Name: "source_repos", From: src, Fold: strings.ToLower}
 }
 
-// azureField is a field of a work item. A change has all fields in its revision, and in its own
-// fields those that changed, as objects.
+// azureField is a field of a work item. The payload of a change has all fields in its revision,
+// and, beside the revision, the changed fields as objects.
 func azureField(name string) Source {
 	places := []place{{path: "resource.fields", whole: true}, {path: "resource.revision.fields", whole: true}}
 	return Source{Doc: name + " of resource.fields, of a change of resource.revision.fields", places: places, read: func(p *Payload) []string {

@@ -2,9 +2,8 @@ package native
 
 import "strings"
 
-// github are the events of GitHub. Its payloads are described at
-// https://docs.github.com/webhooks/webhook-events-and-payloads; what the events and their
-// filter keys are, in factory/testdata/rules 4.1 and 4.2.
+// github are the events of GitHub. https://docs.github.com/webhooks/webhook-events-and-payloads
+// describes its payloads, and factory/testdata/rules 4.1 and 4.2 the events and their filter keys.
 var github = &Sender{
 	Provider: "github", Title: "GitHub", Schemes: []string{"github"}, Source: "GITHUB_WEBHOOK",
 	API:  "https://api.github.com",
@@ -119,7 +118,7 @@ func githubAction(name string) Condition {
 	return Condition{Source: at("action"), OneOf: []string{name}}
 }
 
-// githubByPerson holds for what no bot wrote.
+// githubByPerson holds if the author is not a bot.
 func githubByPerson(author string) Condition {
 	return Condition{Source: at(author + ".type"), OneOf: []string{"Bot"}, Not: true}
 }
@@ -130,8 +129,8 @@ func mentioned(s Source) Condition { return Condition{Source: s} }
 // githubMentions are the logins, and the teams as organization/team, that a text mentions.
 func githubMentions(path string) Source { return mentions("-/", at(path)) }
 
-// githubMentioned are those that the new text of a delivery mentions: of a comment or a
-// review, else of what was opened.
+// githubMentioned are the logins and teams that the new text of a delivery mentions. The text
+// is the text of the comment or review, or else of the thing that was opened.
 func githubMentioned(opened string) Source {
 	return mentions("-/", first("comment.body", "review.body", opened))
 }
@@ -166,8 +165,8 @@ func githubPull(name, doc string, labels Key, when ...Condition) *Event {
 	}
 }
 
-// githubChecks is an event of continuous integration. Its payload names pull requests by number
-// alone: their labels and authors are asked for.
+// githubChecks is an event of continuous integration. Its payload has only the numbers of pull
+// requests, so the API is asked for their labels and authors.
 func githubChecks(name, doc, object string, more ...Key) *Event {
 	pulls := []Source{at("repository.full_name"), at(object + ".pull_requests[].number")}
 	return &Event{

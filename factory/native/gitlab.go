@@ -6,8 +6,8 @@ import (
 )
 
 // gitlab are the events of GitLab, by the examples of
-// https://docs.gitlab.com/user/project/integrations/webhook_events/: comments say since version 16.11
-// whether they are new (object_attributes.action); issues and other work items differ in object_kind.
+// https://docs.gitlab.com/user/project/integrations/webhook_events/. Since version 16.11, comments say
+// whether they are new (object_attributes.action). Issues and other work items differ in object_kind.
 var gitlab = &Sender{
 	Provider: "gitlab", Title: "GitLab", Schemes: []string{"gitlab", "gitlab_signed"}, Source: "GITLAB_WEBHOOK",
 	Docs:     "https://docs.gitlab.com/user/project/integrations/webhook_events/",

@@ -5,14 +5,15 @@ import (
 	"strings"
 )
 
-// Index is many triggers, compiled: one reading of a delivery finds all that it fires. A
-// trigger waits for one value of one of its filters (see arrange), which the delivery's
-// values look up. So the cost is that of the delivery, not that of the number of triggers.
+// Index is many triggers, compiled. One reading of a delivery finds all triggers that it
+// fires. Each trigger waits for the values of one of its filters (see arrange), and the
+// delivery's values are looked up among these. So the cost depends on the delivery, not on
+// the number of triggers.
 //
-// It is immutable and safe for concurrent use.
+// An Index is immutable and safe for concurrent use.
 type Index struct {
 	triggers []*Trigger
-	sets     [][]set // by trigger: its filters
+	sets     [][]set // the filters of each trigger
 	events   []*eventIndex
 }
 
@@ -33,8 +34,8 @@ type eventIndex struct {
 // column is one source of values that triggers of an event look at.
 type column struct {
 	Filter                    // of any trigger; only key and named count
-	waiting  map[string][]int // by value: the triggers that wait for it
-	patterns *patterns        // of a key whose values are not equal to what they meet
+	waiting  map[string][]int // by value: the triggers that wait for the value
+	patterns *patterns        // only for a key of the kind Word or Glob
 }
 
 // NewIndex compiles triggers of one sender.
@@ -83,9 +84,9 @@ func (e *eventIndex) column(f *Filter) int {
 	return len(e.columns) - 1
 }
 
-// arrange makes each trigger wait for the values of one filter, so that a delivery looks at
-// it only if it has one of them. Any filter with values would be correct. The one whose
-// most wanted value is wanted by the fewest triggers is best.
+// arrange makes each trigger wait for the values of one of its filters, so that a delivery
+// evaluates the trigger only if it has one of the values. Any filter with values would be
+// correct. The best filter is the one whose most wanted value the fewest triggers want.
 func (x *Index) arrange(of map[*Event]*eventIndex) {
 	type value struct {
 		column *column
@@ -125,14 +126,14 @@ func (x *Index) arrange(of map[*Event]*eventIndex) {
 	}
 }
 
-// Open is a trigger that an answer of the sender's API decides: all else holds.
+// Open is a trigger whose other conditions hold, so that an answer of the sender's API decides.
 type Open struct {
 	Trigger   int
 	Questions []Question
 }
 
-// Match appends the numbers of the triggers that a delivery fires to dst, ascending, and
-// returns those that open questions decide.
+// Match appends the numbers of the triggers that a delivery fires to dst, ascending. It also
+// returns the triggers that open questions decide.
 func (x *Index) Match(p *Payload, dst []int) ([]int, []Open) {
 	from := len(dst)
 	var open []Open
@@ -169,11 +170,12 @@ func (x *Index) Match(p *Payload, dst []int) ([]int, []Open) {
 // row is what a delivery has in a column.
 type row struct {
 	values []string
-	met    []string // the wanted values that they meet
+	met    []string // the wanted values that the delivery's values meet
 	open   *Question
 }
 
-// accepts tells whether the filters of a trigger hold, as far as is known, and what is not.
+// accepts tells whether the filters of a trigger hold, apart from filters that need an answer
+// to one of the questions.
 func (x *Index) accepts(n int, rows []row) (questions []Question, ok bool) {
 	for i := range x.sets[n] {
 		s := &x.sets[n][i]
@@ -195,8 +197,8 @@ func anyIn(values []string, set map[string]bool) bool {
 	return len(set) > 0 && slices.ContainsFunc(values, func(v string) bool { return set[v] })
 }
 
-// patterns are the keywords or the path patterns of many triggers. Each is found by what it
-// begins with, so that a text or a path is compared with few of them.
+// patterns are the keywords or the path patterns of many triggers. A pattern is looked up by
+// its beginning, so that a text or a path is compared with few patterns.
 type patterns struct {
 	kind  Kind
 	known map[string]bool
@@ -204,7 +206,7 @@ type patterns struct {
 	sizes []int               // of the keys of by, for keywords
 }
 
-// keywordStart is how many bytes a keyword is looked up by, if it has so many.
+// keywordStart is the number of bytes by which a keyword is looked up, if it is that long.
 const keywordStart = 4
 
 func newPatterns(kind Kind) *patterns {
@@ -227,7 +229,7 @@ func (p *patterns) add(all []string) {
 	}
 }
 
-// literalFolders are the folders that each path which a pattern matches is in.
+// literalFolders are the folders at the beginning of every path that a pattern matches.
 func literalFolders(pattern string) string {
 	if i := strings.IndexAny(pattern, `*?[{\`); i >= 0 {
 		pattern = pattern[:i]
@@ -250,8 +252,8 @@ func (p *patterns) met(values []string) []string {
 	return all
 }
 
-// candidates are the patterns that begin like a part of the value. One may come several
-// times.
+// candidates visits the patterns that begin like a part of the value. It may visit a pattern
+// several times.
 func (p *patterns) candidates(value string, visit func(pattern string)) {
 	for i := range len(value) + 1 {
 		if p.kind == Glob {

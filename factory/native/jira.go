@@ -66,7 +66,7 @@ var (
 		before := strings.Fields(get("fromString"))
 		return slices.DeleteFunc(strings.Fields(get("toString")), func(label string) bool { return slices.Contains(before, label) })
 	})
-	// jiraAnyNewLabels are those of a change; all labels of a new issue are new.
+	// jiraAnyNewLabels are the labels that a change added; all labels of a new issue are new.
 	jiraAnyNewLabels = Source{
 		Doc: jiraNewLabels.Doc + ", or issue.fields.labels[] of a new issue", places: append(placesOf("webhookEvent", "issue.fields.labels[]"), jiraNewLabels.places...),
 		read: func(p *Payload) []string {
@@ -83,7 +83,7 @@ var (
 		}
 		return ids
 	})
-	// jiraCode is what is shown as it is, or quotes an earlier text.
+	// jiraCode matches text that is shown as it is, or quotes an earlier text.
 	jiraCode    = regexp.MustCompile(`(?s)\{code[^}]*\}.*?\{code\}|\{noformat[^}]*\}.*?\{noformat\}|\{quote\}.*?\{quote\}|\{\{.*?\}\}`)
 	jiraMention = regexp.MustCompile(`\[~(?:accountid:)?([^\]\s]+)\]`)
 )

@@ -7,8 +7,8 @@ import (
 )
 
 // linear are the events of Linear, by https://linear.app/developers/webhooks and the schema of its
-// payloads that its package @linear/sdk 98.0.0 has. An issue comes whole. A comment has of its issue the
-// identifiers, the title and the team, and of its text the Markdown alone, in which users have no identifiers.
+// payloads in its package @linear/sdk 98.0.0. An issue comes whole. A comment comes only with the
+// identifiers, the title and the team of its issue, and with its text as Markdown, in which users have no identifiers.
 var linear = &Sender{
 	Provider: "linear", Title: "Linear", Schemes: []string{"linear"}, Source: "LINEAR",
 	API:      "https://api.linear.app",
@@ -109,10 +109,10 @@ type linearNode struct {
 	Content []linearNode
 }
 
-// LinearMentions are the users that a document mentions.
+// LinearMentions are the users that a document of Linear's editor, in JSON, mentions.
 func LinearMentions(document string) []string {
 	var root linearNode
-	_ = json.Unmarshal([]byte(document), &root) // what is no document mentions nobody
+	_ = json.Unmarshal([]byte(document), &root) // any other text mentions nobody
 	return root.mentions(nil)
 }
 

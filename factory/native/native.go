@@ -1,18 +1,18 @@
 // Package native has the events of senders, which triggers name directly: `provider:
 // github, event: issue_labeled` (SPEC 16).
 //
-// It is one table. A [Sender] is a service, an [Event] of it is a row that says in which
-// deliveries the event is ([Event.In]) and where in a delivery each filter key has its
+// The package is one table. A [Sender] is a service. An [Event] is a row that says which
+// deliveries have the event ([Event.In]) and where in a delivery each filter key finds its
 // values ([Key]). The validator's catalogue of triggers, the matcher, the reference and
 // the samples are made from the table, so a new event is a row.
 //
-// There are two ways to evaluate, as in package filter. [Trigger.Explain] evaluates one
-// trigger and says what failed. An [Index] evaluates any number of triggers in one pass
-// over the delivery; deliveries use it. Tests hold both ways to the same verdicts, and to
-// a third that was written from the published rules.
+// There are two ways to evaluate triggers, as in package filter. [Trigger.Explain]
+// evaluates one trigger and says what failed. An [Index] evaluates any number of triggers
+// in one pass over the delivery; deliveries use it. Tests hold both ways to the same
+// verdicts, and to a third implementation, written from the published rules.
 //
-// It asks nobody: what a delivery lacks, and only the sender's API can tell, is returned
-// as a [Question].
+// The package sends no requests. If only the sender's API knows something that a delivery
+// lacks, the package returns a [Question].
 package native
 
 import (
@@ -26,15 +26,15 @@ type Sender struct {
 	Provider string   // as triggers name it, such as github
 	Title    string   // as it names itself
 	Schemes  []string // the signature schemes of its webhooks
-	Source   string   // of runs that its events start (SPEC 16.4)
+	Source   string   // the source of runs that its events start (SPEC 16.4)
 	Docs     string   // where its payloads are described
-	API      string   // address of its API; empty: each customer has one, or nothing is asked
+	API      string   // address of its API; empty: each customer has an address, or nothing is asked
 	// Accounts tells what the webhook's accounts are, such as login names; empty if no event needs
-	// them.
+	// accounts.
 	Accounts string
 	Events   []*Event
-	// Guess tells that the format does not publish how triggers write the sender, its events and their
-	// keys: the spelling is ours, and --strict refuses it.
+	// Guess tells that the format does not publish how triggers spell the sender, its events and their
+	// keys. The spelling is then ours, and --strict refuses it.
 	Guess bool
 
 	reader *node // of all places that the events look at
@@ -45,14 +45,14 @@ type Event struct {
 	Sender *Sender // set by the table
 	Name   string  // as triggers name it, such as issue_labeled
 	Doc    string  // one sentence
-	// In are the kinds of delivery that have the event: in each, all conditions hold. Without
-	// one, no delivery has it, and Doc says why.
+	// In are the kinds of delivery that have the event. A delivery is of a kind if all
+	// conditions of the kind hold. If In is empty, no delivery has the event, and Doc says why.
 	In   [][]Condition
 	Keys []Key
 	// Same are values that identify the event at the sender, whichever of its webhooks reports
-	// it. Without them, two webhooks of the sender start a run each.
+	// the event. Without these values, two webhooks of the sender start a run each.
 	Same []Source
-	Link Source // the page of what it happened to
+	Link Source // the page of the thing that the event happened to
 }
 
 // Key is a filter key of an event.
@@ -60,21 +60,21 @@ type Key struct {
 	Name string
 	From Source
 	Fold func(string) string // the form in which values are compared; nil: as they are
-	// Ask, if set, is what the sender's API must be asked for, because deliveries lack it.
+	// Ask, if set, is the question to the sender's API about values that deliveries lack.
 	Ask  *Ask
 	Kind Kind
-	Enum []string // the only values that the key takes, if there are such
+	Enum []string // the only values that the key takes; empty: any
 	Own  bool     // the format does not have the key: --strict refuses it
-	// Both says that a constraint of either kind needs a value: an event without one fails
-	// not_in as well.
+	// Both says that in and not_in need a value: an event without a value fails both.
 	Both bool
-	// Alias is another spelling of the name. If Names is set, it takes names where Name takes
-	// identifiers, as a plain list (factory/testdata/rules 4.2).
+	// Alias is another spelling of Name. If Names is set, Name takes identifiers, and Alias
+	// takes a plain list of names (factory/testdata/rules 4.2).
 	Alias string
 	Names *Names
 }
 
-// Names is where the names are that an alias takes. They are compared without regard to case.
+// Names tells where a delivery has the names that an alias takes. The names are compared
+// without regard to case.
 type Names struct {
 	From Source
 	Ask  *Ask
@@ -85,16 +85,16 @@ type Kind uint8
 
 // The kinds of a Key.
 const (
-	Exact  Kind = iota // they are equal
-	Number             // they are equal, and the definition writes a number
-	Word               // the text contains it
-	Glob               // the path matches it: * within a folder, ** across folders
+	Exact  Kind = iota // the values are equal
+	Number             // the values are equal, and the definition writes a number
+	Word               // the event's text contains the filter's value
+	Glob               // the event's path matches the filter's pattern: * within a folder, ** across folders
 )
 
-// Condition is one thing that holds for a delivery with an event.
+// Condition is a condition of an event on a delivery.
 type Condition struct {
 	Source Source
-	OneOf  []string // it has one of these values; empty: it has any
+	OneOf  []string // the source has one of these values; empty: any value
 	Not    bool     // the condition must not hold
 }
 
@@ -102,8 +102,8 @@ type Condition struct {
 type Ask struct {
 	Name string   // such as pull_request_files
 	Of   []Source // its arguments
-	// Unless it has a value: then the delivery has what the question is about, and the key's
-	// From reads it.
+	// Unless is a source that, if it has a value, makes the question needless: the delivery
+	// then has the answer, and the key's From reads it.
 	Unless Source
 }
 
@@ -113,7 +113,7 @@ type Question struct {
 	Args           string // separated by blanks
 }
 
-// Senders are all senders, sorted by provider. They must not be changed.
+// Senders are all senders, sorted by provider. Callers must not change them.
 func Senders() []*Sender { return senders }
 
 var senders = table(azureDevOps, github, gitlab, jira, linear, slack, teams)
@@ -176,10 +176,10 @@ func (a *Ask) eachSource(visit func(Source)) {
 	}
 }
 
-// Find finds an event, nil if the table has no such row.
+// Find finds an event; nil: the table has no such row.
 func Find(provider, event string) *Event { return events[provider+" "+event] }
 
-// ByScheme finds the sender whose webhooks have a signature scheme, nil if there is none.
+// ByScheme finds the sender whose webhooks have a signature scheme; nil: there is none.
 func ByScheme(scheme string) *Sender {
 	for _, s := range senders {
 		if slices.Contains(s.Schemes, scheme) {
@@ -189,7 +189,7 @@ func ByScheme(scheme string) *Sender {
 	return nil
 }
 
-// ByProvider finds a sender, nil if there is none.
+// ByProvider finds a sender; nil: there is none.
 func ByProvider(provider string) *Sender {
 	for _, s := range senders {
 		if s.Provider == provider {
@@ -233,7 +233,7 @@ func (t *Trigger) Asks() (keys []string) {
 }
 
 // Key finds a filter key by its name or its alias. named tells that the values are names,
-// because the alias of such a key was used.
+// because name is an alias with Names.
 func (e *Event) Key(name string) (k *Key, named bool) {
 	for i := range e.Keys {
 		k := &e.Keys[i]
@@ -256,8 +256,8 @@ func (e *Event) KeyNames() []string {
 	return names
 }
 
-// Headers are the headers that any event looks at, in canonical form, sorted. None is a
-// credential.
+// Headers are the headers that any event looks at, in canonical form, sorted. No header of
+// them is a credential.
 func Headers() []string {
 	all := make(map[string]bool)
 	for _, s := range senders {
@@ -268,8 +268,8 @@ func Headers() []string {
 	return slices.Sorted(maps.Keys(all))
 }
 
-// Canonical is the form in which two values of the key are compared; named tells that they
-// are names.
+// Canonical is the form in which two values of the key are compared; named tells that the
+// values are names.
 func (k *Key) Canonical(value string, named bool) string {
 	switch {
 	case named:
@@ -280,7 +280,7 @@ func (k *Key) Canonical(value string, named bool) string {
 	return value
 }
 
-// Places tells people where the values of the key are; named tells that they are names.
+// Places tells people where the values of the key are; named tells that the values are names.
 func (k *Key) Places(named bool) string {
 	from, ask := k.From, k.Ask
 	if named {

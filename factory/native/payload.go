@@ -13,18 +13,19 @@ type Delivery struct {
 	Header   map[string]string // by canonical name
 	Body     []byte            // valid JSON
 	Accounts []string          // the sender's accounts that stand for the factory (SPEC 16.6)
-	// Answers are what the sender's API answered. A question that is not in it is open.
+	// Answers are what the sender's API answered. A question without an entry is open.
 	Answers map[Question][]string
-	// Open says why a question has no answer; that of the zero Question is why all others have none.
-	// Without a reason, the webhook names no secret for the API.
+	// Open says why a question has no answer. The reason of the zero Question stands for all
+	// questions without a reason of their own. Without any reason, the webhook names no secret
+	// for the API.
 	Open map[Question]string
 }
 
-// NotAsked are the reasons of a delivery that nobody sent.
+// NotAsked is Delivery.Open of a delivery that no sender sent.
 var NotAsked = map[Question]string{{}: "not in the payload: only the sender's API knows it"}
 
-// Payload is a delivery as the events of its sender see it: the values at the places that
-// any of them names. It is read in one pass.
+// Payload is a delivery as the events of its sender see it: the values at all places that an
+// event names. It is read in one pass.
 type Payload struct {
 	Delivery
 	Sender *Sender
@@ -50,13 +51,13 @@ func (s *Sender) Read(d Delivery) *Payload {
 // headerMark begins the name of a place that is a header.
 const headerMark = "@"
 
-// node is a position in a body, and what is looked for below it.
+// node is a position in a body, and what to look for below the position.
 type node struct {
 	fields  map[string]*node
 	items   *node  // elements of an array
-	place   string // whose values are noted here; empty: none
-	whole   bool   // the value is noted as JSON, whatever it is
-	many    bool   // below an array: each value counts, else the last one of duplicate keys
+	place   string // the place that ends at this position; empty: no place ends here
+	whole   bool   // the value is noted as JSON, whatever its type
+	many    bool   // below an array, where each value counts; elsewhere the last duplicate of a key counts
 	headers []string
 }
 
@@ -152,8 +153,8 @@ func (c *Condition) holds(p *Payload) bool {
 	return found != c.Not
 }
 
-// Identity identifies the event at the sender, whichever of its webhooks reports it; empty
-// if the sender gives no such identity, or the delivery has nothing of it.
+// Identity identifies the event at the sender, whichever of its webhooks reports it. It is
+// empty if the sender gives no such identity, or the delivery lacks it.
 func (e *Event) Identity(p *Payload) string {
 	if len(e.Same) == 0 {
 		return ""
@@ -169,7 +170,7 @@ func (e *Event) Identity(p *Payload) string {
 	return strings.Join(parts, " ")
 }
 
-// LinkOf is the address of the page of what the event happened to; it is a web address, or empty.
+// LinkOf is the web address of the page of the thing that the event happened to; it may be empty.
 func (e *Event) LinkOf(p *Payload) string {
 	for _, link := range e.Link.values(p) {
 		if strings.HasPrefix(link, "https://") || strings.HasPrefix(link, "http://") {

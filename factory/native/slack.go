@@ -3,7 +3,7 @@ package native
 import "strings"
 
 // slack are the events of Slack, by https://docs.slack.dev/reference/events and the types of its package
-// @slack/types 3.2.0. Payloads name channels and users by identifier alone.
+// @slack/types 3.2.0. Payloads name channels and users only by identifiers.
 var slack = &Sender{
 	Provider: "slack", Title: "Slack", Schemes: []string{"slack"}, Source: "SLACK",
 	API:  "https://slack.com/api",
@@ -50,9 +50,9 @@ var (
 	slackTime = []Source{at("team_id"), at("event.channel"), at("event.ts")}
 
 	slackByPerson = Condition{Source: at("event.bot_id"), Not: true}
-	// slackUnedited holds for what is no later change: a mention that is added to a message is an event as well.
+	// slackUnedited holds unless the message was edited: Slack sends an event for a mention that an edit adds, too.
 	slackUnedited = Condition{Source: at("event.edited.ts"), Not: true}
-	// slackNew holds for messages, not for what tells of a change, a removal or the like.
+	// slackNew holds for new messages, not for reports of a change, a removal or the like.
 	slackNew = Condition{Source: mapped("other than new messages", at("event.subtype"), func(subtype string) []string {
 		switch subtype {
 		case "file_share", "thread_broadcast", "me_message":
@@ -74,7 +74,8 @@ func slackPosted(name, doc string, kinds ...string) *Event {
 	}
 }
 
-// slackNamed is a key of identifiers, whose alias takes names: payloads have none.
+// slackNamed is a key of identifiers whose alias takes names. Payloads have no names, so the
+// API is asked.
 func slackNamed(name, alias, ask string, ids Source) Key {
 	return Key{Name: name, From: ids, Alias: alias, Names: &Names{Ask: &Ask{Name: ask, Of: []Source{ids}}}}
 }

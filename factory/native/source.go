@@ -9,7 +9,7 @@ import (
 
 // Source is where in a delivery values come from.
 type Source struct {
-	Doc    string // for people: the places, and what is done with them
+	Doc    string // for people: the places, and what is done with their values
 	places []place
 	read   func(*Payload) []string
 }
@@ -18,7 +18,7 @@ type Source struct {
 // `issue.labels[].name`, or a header such as `@X-Github-Event`.
 type place struct {
 	path  string
-	whole bool // the value as JSON, whatever it is
+	whole bool // the value as JSON, whatever its type
 }
 
 func placesOf(paths ...string) []place {
@@ -51,7 +51,7 @@ func at(paths ...string) Source {
 	}}
 }
 
-// first are the values at the first of the places that has any.
+// first are the values at the first of the places that has a value.
 func first(paths ...string) Source {
 	return Source{Doc: strings.Join(paths, ", else "), places: placesOf(paths...), read: func(p *Payload) []string {
 		for _, path := range paths {
@@ -97,7 +97,7 @@ func mentions(inner string, s Source) Source {
 	return named
 }
 
-// accounts are those of the values that stand for the factory, without regard to case.
+// accounts are the values that are accounts of the webhook, without regard to case.
 func accounts(s Source) Source {
 	return Source{Doc: "accounts of the webhook in " + s.Doc, places: s.places, read: func(p *Payload) []string {
 		var all []string
@@ -110,9 +110,8 @@ func accounts(s Source) Source {
 	}}
 }
 
-// items reads values from each element of an array. get finds a value of the element by
-// its key; it is empty for what is neither a string, nor a number, nor a boolean. also are
-// further sources that read looks at.
+// items reads values from each element of an array. get finds a string, number or boolean of
+// the element by its key; other values are empty. also are further sources that read looks at.
 func items(doc, path string, read func(p *Payload, get func(key string) string) []string, also ...Source) Source {
 	places := []place{{path: path, whole: true}}
 	for _, s := range also {

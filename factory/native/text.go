@@ -40,7 +40,8 @@ func mentionsIn(markdown, inner string) []string {
 }
 
 // nameAt is the name at the beginning of a text: letters, digits and _, with the inner marks
-// between them. What ends with _ ends with emphasis. A name that goes on into an address is none.
+// between them. A _ at the end belongs to emphasis. If the text goes on as an address, there
+// is no name.
 func nameAt(text, inner string) string {
 	end := 0
 	for i, r := range text {
@@ -61,16 +62,16 @@ func nameAt(text, inner string) string {
 
 func isNameRune(r rune) bool { return r == '_' || unicode.IsLetter(r) || unicode.IsDigit(r) }
 
-// What a text may cost: a body has up to 256 KB, and the parser needs time for hostile ones that grows with the
-// square of their length, of the depth of lists and quotations, and of the number of brackets.
+// Limits of a text that is parsed. A body has up to 256 KB, and for a hostile text the parser's time grows with
+// the square of the length, of the depth of lists and quotations, and of the number of brackets.
 const (
 	maxMarkdown = 64 << 10 // what GitHub takes
 	maxNesting  = 32       // of blocks
 	maxBrackets = 1000     // that may belong to a link
 )
 
-// newText is the text of a Markdown document that its author wrote for people to read, and wrote anew: no
-// quotation, no code, no HTML, no address.
+// newText is the text of a Markdown document that its author newly wrote for people to read: no quotation, no
+// code, no HTML, no address.
 func newText(markdown string) string {
 	if len(markdown) > maxMarkdown {
 		cut := markdown[:maxMarkdown]
@@ -98,7 +99,7 @@ func newText(markdown string) string {
 	return out.String()
 }
 
-// commonMark parses no emphasis: its marks end no word, and many of them take long.
+// commonMark does not parse emphasis: emphasis ends no word, and many marks of it take long to parse.
 var commonMark = sync.OnceValue(func() parser.Parser {
 	blocks := parser.DefaultBlockParsers()
 	for i, b := range blocks {
@@ -113,7 +114,7 @@ var commonMark = sync.OnceValue(func() parser.Parser {
 		util.Prioritized(parser.NewRawHTMLParser(), 400)))
 })
 
-// shallow takes what is nested too deeply as plain text.
+// shallow takes blocks that are nested too deeply as plain text.
 type shallow struct{ parser.BlockParser }
 
 func (s shallow) Open(parent ast.Node, r gmtext.Reader, pc parser.Context) (ast.Node, parser.State) {
@@ -127,7 +128,7 @@ func (s shallow) Open(parent ast.Node, r gmtext.Reader, pc parser.Context) (ast.
 	return s.BlockParser.Open(parent, r, pc)
 }
 
-// fewLinks takes brackets as plain text after the first ones.
+// fewLinks takes brackets as plain text after the first maxBrackets.
 type fewLinks struct{ parser.InlineParser }
 
 var brackets = parser.NewContextKey()
@@ -146,11 +147,11 @@ func (f fewLinks) CloseBlock(parent ast.Node, r gmtext.Reader, pc parser.Context
 	f.InlineParser.(parser.CloseBlocker).CloseBlock(parent, r, pc)
 }
 
-// branch is a branch's name without what marks it as one.
+// branch is a branch's name without the prefix of references to branches.
 func branch(ref string) string { return strings.TrimPrefix(ref, "refs/heads/") }
 
-// mentionName is the form of a name that is mentioned, which definitions may write with its @.
+// mentionName is the compared form of a mentioned name. Definitions may write the name with its @.
 func mentionName(name string) string { return strings.ToLower(strings.TrimPrefix(name, "@")) }
 
-// keyword is the form of a keyword, and of a text in which it is looked for.
+// keyword is the compared form of a keyword, and of a text that may contain the keyword.
 func keyword(text string) string { return strings.ToLower(strings.TrimSpace(text)) }

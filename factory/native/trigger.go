@@ -19,7 +19,7 @@ type Trigger struct {
 	Filters []Filter // all must hold
 }
 
-// Filter is what one filter key wants. Values are in canonical form.
+// Filter is one filter key of a trigger with its values, in canonical form.
 type Filter struct {
 	Key   *Key
 	Named bool // the values are names where the key takes identifiers
@@ -28,7 +28,7 @@ type Filter struct {
 }
 
 // values are the event's values of the key, in canonical form. If the sender's API must be
-// asked for them, and has not been, open is the question.
+// asked for the values, and has not answered, open is the question.
 func (f *Filter) values(p *Payload) (values []string, open *Question) {
 	from, ask := f.Key.From, f.Key.Ask
 	if f.Named {
@@ -57,7 +57,7 @@ func (f *Filter) values(p *Payload) (values []string, open *Question) {
 	return folded, nil
 }
 
-// asks tells whether the sender's API may have to be asked for the values.
+// asks tells whether the filter's values may need an answer of the sender's API.
 func (f *Filter) asks() bool {
 	if f.Named {
 		return f.Key.Names.Ask != nil
@@ -65,11 +65,12 @@ func (f *Filter) asks() bool {
 	return f.Key.Ask != nil
 }
 
-// maxArgs is the length in bytes of the longest arguments of a question. Senders name what
-// happened in far fewer, and longer ones do not fit into the key of a table on PostgreSQL.
+// maxArgs is the length in bytes of the longest arguments of a question. Genuine arguments
+// are far shorter, and longer arguments do not fit into the key of a table on PostgreSQL.
 const maxArgs = 2000
 
-// question has no arguments if one of them has no value, or if they are too long.
+// question is the Ask about one delivery. It has no arguments if one argument has no value, or
+// if they are too long.
 func (a *Ask) question(p *Payload) Question {
 	q := Question{Provider: p.Sender.Provider, Name: a.Name}
 	var args []string
@@ -114,10 +115,10 @@ func (f *Filter) holds(values []string) bool {
 	return !f.Key.meetsAny(f.NotIn, values)
 }
 
-// Verdict is whether a delivery fires a trigger, and why.
+// Verdict tells whether a delivery fires a trigger, and why.
 type Verdict struct {
 	filter.Verdict
-	// Open are the questions whose answers decide, if everything else holds.
+	// Open are the questions whose answers decide, if all other conditions hold.
 	Open []Question
 }
 
@@ -152,7 +153,7 @@ func (t *Trigger) Explain(p *Payload) Verdict {
 	return v
 }
 
-// describe names the events of a delivery, or what it says of its kind.
+// describe names the events of a delivery.
 func (p *Payload) describe() string {
 	var names []string
 	for _, e := range p.Events() {

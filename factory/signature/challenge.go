@@ -13,17 +13,17 @@ import (
 // Handshake is how a sender checks a URL, before or between its deliveries.
 type Handshake struct {
 	Method   string // GET and HEAD are never answered (SPEC C4.4)
-	Unsigned bool   // it comes without a proof
-	Asks     []Ask  // by POST: the first whose conditions a request meets is answered
+	Unsigned bool   // the handshake comes without a proof
+	Asks     []Ask  // questions by POST; the first whose conditions a request meets is answered
 
-	SecretHeader string // the header in which the secret is delivered
-	SecretField  string // the body's field in which it is
+	SecretHeader string // the header that delivers the secret
+	SecretField  string // the field of the body that delivers the secret
 }
 
 // Ask is one question of a sender. A request asks it if all stated conditions hold.
 type Ask struct {
-	Header, Value string // a header with this value; any value if it is empty
-	Field, Is     string // a field of the body with this text; any text if it is empty
+	Header, Value string // the request has the header with this value; empty Value: any value
+	Field, Is     string // the body has the field with this text; empty Is: any text
 	Only          bool   // the body holds nothing beside that field
 	Without       string // the body lacks this key
 	Empty         string // this key of the body is an empty list
@@ -34,7 +34,7 @@ type Ask struct {
 	Echo   Echo
 }
 
-// Echo is how the answer is made.
+// Echo is the way to make the answer.
 type Echo string
 
 // The answers.
@@ -89,14 +89,14 @@ func (a *Ask) words() string {
 // Reply answers a handshake.
 type Reply struct {
 	Status      int
-	ContentType string // empty without a body
+	ContentType string // empty: the answer has no body
 	Header      http.Header
 	Body        []byte
 	Secret      string // the secret that the request delivers; empty if it delivers none
 }
 
-// Challenge answers a signed question. Call it only for requests that Verify has
-// accepted, because some answers are made with the key.
+// Challenge answers a signed question, or returns false if the request asks none. Call it
+// only for requests that Verify has accepted, because some answers are made with the key.
 func (v *Verifier) Challenge(r *Request) (Reply, bool) {
 	if v.challenge == nil {
 		return Reply{}, false
@@ -104,9 +104,9 @@ func (v *Verifier) Challenge(r *Request) (Reply, bool) {
 	return v.challenge(r)
 }
 
-// Greet answers a question that comes without a proof. The answer does not depend on a
-// secret of this server. Anybody could have sent the Reply.Secret: the caller decides
-// whether the webhook may use it.
+// Greet answers a question that comes without a proof, or returns false if the request asks no
+// such question. The answer does not depend on a secret of this server. Anybody could have
+// sent the Reply.Secret, so the caller decides whether the webhook may use it.
 func (s *Scheme) Greet(r *Request) (Reply, bool) {
 	if s.Handshake == nil || !s.Handshake.Unsigned {
 		return Reply{}, false
@@ -195,8 +195,8 @@ func (h *Handshake) reply(a Ask, r *Request, key []byte) (Reply, bool) {
 		reply.Header = http.Header{h.SecretHeader: {reply.Secret}}
 		ok = made(reply.Secret, harmless)
 	case EchoSigned:
-		// The text that is signed here must never be one that a delivery signs, or a
-		// question could be used to forge a delivery. So it is a token without a colon.
+		// A delivery must never sign the text that is signed here, or a question could be
+		// used to forge a delivery. So the text must be a token without a colon.
 		token, _ := field(r.Body, "payload.plainToken")
 		mac := hmac.New(sha256.New, key)
 		mac.Write([]byte(token))
@@ -222,8 +222,8 @@ func made(text string, allowed func(rune) bool) bool {
 	return text != "" && len(text) <= maxEcho && strings.IndexFunc(text, func(c rune) bool { return !allowed(c) }) < 0
 }
 
-// harmless are the characters of tokens: those of both base64 alphabets. No
-// JSON, no markup and no timestamped base string can be written with them.
+// harmless are the characters of tokens, that is, of both base64 alphabets. Nobody can write
+// JSON, markup or a timestamped base string with them.
 func harmless(c rune) bool {
 	return c < 0x80 && (unreserved(byte(c)) && c != '~' || strings.ContainsRune("+/=", c))
 }

@@ -20,7 +20,7 @@ import (
 )
 
 // Verifier compiles the scheme with a secret. For an asymmetric scheme, the secret is
-// the sender's public key. The error is a *SecretError.
+// the sender's public key. If the secret does not suit, the error is a *SecretError.
 func (s *Scheme) Verifier(secret string) (*Verifier, error) {
 	check, err := s.check(secret)
 	if err != nil {
@@ -32,8 +32,8 @@ func (s *Scheme) Verifier(secret string) (*Verifier, error) {
 	return &Verifier{name: s.Name, needsBody: s.readsBody(), check: check, challenge: s.challenger(secret)}, nil
 }
 
-// refuseForms gives an HTML form a reason of its own: the sender signs forms in another
-// way, so that a genuine one would look forged.
+// refuseForms gives an HTML form a reason of its own. The sender signs forms in another
+// way, so a genuine form would look forged.
 func (s *Scheme) refuseForms(check func(*Request) *Error) func(*Request) *Error {
 	return func(r *Request) *Error {
 		err := check(r)
@@ -127,7 +127,7 @@ func (a Algorithm) keyed(key []byte) func() hash.Hash {
 type engine struct {
 	scheme   *Scheme
 	template []part
-	secret   string                           // of a plain digest
+	secret   string                           // only for a plain digest
 	equal    func(signature, sum []byte) bool // in constant time where that matters
 	states   sync.Pool                        // of *state: the key schedule is computed once per state
 }
@@ -146,11 +146,11 @@ type state struct {
 	buf     []byte
 }
 
-// maxSignature is the longest signature that is read: that of RSA with 8192
+// maxSignature is the length in bytes of the longest signature that is read: RSA with 8192
 // bits.
 const maxSignature = 1024
 
-// maxGroups is how many lists with a timestamp of their own a header may hold.
+// maxGroups limits the lists of one header that each have their own timestamp.
 const maxGroups = 8
 
 // part is a piece of a template: a literal, or the name of a variable.
@@ -244,7 +244,7 @@ func (e *engine) verify(r *Request) *Error {
 	return e.prove(r, &p)
 }
 
-// verifyGroups reads a header of several lists, one per key of the sender's.
+// verifyGroups reads a header of several lists, one for each key of the sender.
 func (e *engine) verifyGroups(r *Request, form *Form, empty presented) *Error {
 	value, err := one(r.Header, form.Signature)
 	if err != nil {
@@ -342,8 +342,8 @@ func (e *engine) presentID(h http.Header, form *Form) (string, *Error) {
 	if strings.Contains(id, ".") {
 		return "", failure(HeaderMalformed, "%s holds a dot", form.ID)
 	}
-	// The id header of another form is not signed. If it had another id, somebody could
-	// send a captured request again under a new identity.
+	// This form does not sign the id header of another form. If that header had another id,
+	// somebody could send a captured request again under a new identity.
 	for _, f := range e.scheme.Forms {
 		for _, other := range h[f.ID] {
 			if other != id && other != "" {
@@ -354,8 +354,8 @@ func (e *engine) presentID(h http.Header, form *Form) (string, *Error) {
 	return id, nil
 }
 
-// split reads the signature header: one value, or a list in which unknown and
-// malformed items are skipped.
+// split reads the signature header: one value, or a list. It skips unknown and malformed
+// items of a list.
 func (e *engine) split(header, value string, p *presented) *Error {
 	parse := &e.scheme.Parse
 	wantsTime := parse.TimestampKey != "" || parse.TimestampFirst
@@ -391,8 +391,8 @@ func (e *engine) split(header, value string, p *presented) *Error {
 	return nil
 }
 
-// compute is the digest that the request's signature should be made of. It is valid
-// until the next call. The headers were checked before.
+// compute is the digest that the request's signature should prove. It is valid until the
+// next call. present has checked the headers.
 func (st *state) compute(e *engine, p *presented, r *Request) ([]byte, *Error) {
 	st.hash.Reset()
 	for _, part := range e.template {
@@ -449,7 +449,7 @@ func (st *state) decode(enc Encoding, text string) ([]byte, bool) {
 		return nil, false
 	}
 	st.buf = append(st.buf[:0], text...)
-	// The decoders skip line breaks; a header has none, a field of a body may.
+	// The decoders skip line breaks. A header has no line break, but a field of a body may.
 	if slices.Contains(st.buf, '\n') || slices.Contains(st.buf, '\r') {
 		return nil, false
 	}

@@ -7,8 +7,8 @@ import (
 	"triphammer/factory/jsonscan"
 )
 
-// field is the text of the body's value at a path of keys: that of a string, or
-// a number as it is written. Of repeated keys the last counts.
+// field is the value at a path of keys of the body: the text of a string, or a number as it
+// is written. The last of repeated keys counts.
 func field(body []byte, path string) (string, bool) {
 	if jsonscan.Check(body) != nil {
 		return "", false
@@ -16,8 +16,8 @@ func field(body []byte, path string) (string, bool) {
 	return textAt(jsonscan.Scanner{Data: body}, path)
 }
 
-// fields are the texts at a path in which * stands for every item of a list. It
-// fails if one of them is not there.
+// fields are the texts at a path in which * stands for every item of a list. It fails if an
+// item lacks its text.
 func fields(body []byte, path string) (found []string, ok bool) {
 	before, after, listed := strings.Cut(path, ".*.")
 	if !listed {
@@ -39,7 +39,7 @@ func fields(body []byte, path string) (found []string, ok bool) {
 	return found, len(found) > 0
 }
 
-// find moves to the value at a path of keys of what Check has passed.
+// find moves to the value at a path of keys, in a body that Check has passed.
 func find(s *jsonscan.Scanner, path string) bool {
 	for more := true; more; {
 		var key string

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// Options are the keys of the signature mapping in a webhook file. An empty one leaves
+// Options are the keys of the signature mapping in a webhook file. An empty option leaves
 // the row unchanged.
 type Options struct {
 	Header          string      `json:"header,omitempty"`
@@ -25,7 +25,7 @@ type Options struct {
 	Tolerance       *int        `json:"toleranceSeconds,omitempty"` // 0: the signed time is not compared with the clock
 }
 
-// OptionError is what is wrong with one of the Options.
+// OptionError says what is wrong with one of the Options.
 type OptionError struct{ Key, Problem, Hint string }
 
 func (e *OptionError) Error() string { return "signature: " + e.Key + " " + e.Problem }
@@ -74,10 +74,11 @@ func (s *Scheme) Generic() bool {
 // maxTolerance is the largest tolerance that a webhook file may state: one week.
 const maxTolerance = 7 * 24 * 60 * 60
 
-// genericTolerance is that of a generic scheme whose webhook file states none.
+// genericTolerance is the tolerance of a generic scheme whose webhook file states none.
 const genericTolerance = 5 * time.Minute
 
-// With is the scheme with the options of a webhook file. The error is an *OptionError.
+// With returns the scheme with the options of a webhook file. If they do not suit, the error
+// is an *OptionError.
 func (s *Scheme) With(o Options) (*Scheme, error) {
 	if err := s.takes(o); err != nil {
 		return nil, err
@@ -142,7 +143,7 @@ func (s *Scheme) With(o Options) (*Scheme, error) {
 }
 
 // unusable are headers that cannot hold a proof: every request has them, a proxy writes
-// them, or they identify a delivery (SPEC 5.12) and are shown.
+// them, or the pages show them because they identify a delivery (SPEC 5.12).
 var unusable = []string{"X-Service-Delivery-Id", "Host", "Cookie", "Set-Cookie", "Proxy-Authorization", "Content-Length", "Content-Type", "Connection", "Transfer-Encoding"}
 
 // takes checks that the scheme allows the options, and that their values are known.
@@ -221,7 +222,8 @@ func (s *Scheme) coherent(o Options) error {
 	return nil
 }
 
-// templateProblem tells what is wrong with a template, perhaps of a plain digest.
+// templateProblem says what is wrong with a template; digest tells that it is for a plain
+// digest. It is empty if nothing is wrong.
 func templateProblem(template string, digest bool) string {
 	if strings.Count(template, "{") != strings.Count(template, "}") {
 		return "has a brace without its other half"

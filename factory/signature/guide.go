@@ -5,13 +5,13 @@ import (
 	"strings"
 )
 
-// Guide is how to make a sender deliver here, step by step. In its texts, **text** is a name
-// on the sender's own pages and `text` is to be copied. {url} stands for the URL of the
+// Guide says step by step how to make a sender deliver here. In its texts, **text** is a name
+// on the sender's own pages, and the reader copies `text`. {url} stands for the URL of the
 // webhook, and {secret} for the name of its secret.
 type Guide struct {
 	Steps  []string
-	First  string // what the sender sends before the first event, and what becomes of it; empty: nothing is known
-	Source string // the sender's own page about it; empty: there is none
+	First  string // what the sender sends before the first event, and how the server reacts; empty: not known
+	Source string // the sender's own page about its webhooks; empty: there is none
 }
 
 // Fill puts a URL and the name of a secret into the texts.
@@ -41,7 +41,7 @@ func URLTokenGuide() Guide {
 	}}
 }
 
-// Guide is the one that is written for the scheme, or else made from what the scheme says.
+// Guide returns the guide that is written for the scheme, or else makes a guide from the row.
 func (s *Scheme) Guide() Guide {
 	g, written := guides[s.Name]
 	if !written {
@@ -77,8 +77,8 @@ func (s *Scheme) derivedSteps() []string {
 	return append(steps, "If the sender lets you choose a content type, choose `application/json`.")
 }
 
-// SecretIsYours tells whether the sender takes a secret that you make. If not, it makes its
-// own.
+// SecretIsYours tells whether the sender takes a secret that the receiver makes. If not, the
+// sender makes the secret.
 func (s *Scheme) SecretIsYours() bool {
 	rest, as := strings.CutPrefix(s.Setup, "As `")
 	if like, _, _ := strings.Cut(rest, "`"); as {
@@ -86,12 +86,12 @@ func (s *Scheme) SecretIsYours() bool {
 			return other.SecretIsYours()
 		}
 	}
-	// A sender that implements Standard Webhooks by itself takes one (SPEC C5.2).
+	// A sender that implements Standard Webhooks by itself takes a secret (SPEC C5.2).
 	return s.Generic() && !s.asymmetric() || s.Name == "standard_webhooks" || strings.Contains(s.Setup, "of your choice")
 }
 
-// guides are those of common senders. Names of menus and fields are the senders' own, as
-// their pages (Source, else that of the scheme) have them.
+// guides are the guides of common senders. Names of menus and fields are the senders' own,
+// from the page in Source, or else in the scheme's Source.
 var guides = map[string]Guide{
 	"github": {
 		Steps: []string{

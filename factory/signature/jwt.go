@@ -20,12 +20,12 @@ import (
 // JWT is how a sender uses a JSON Web Token (RFC 7519) that is signed with HS256
 // and a shared secret. The form's header carries it.
 type JWT struct {
-	Word         string   // the word before the token, which may be missing
-	Issuer       string   // what iss must be; empty for anything
+	Word         string   // the word that may stand before the token
+	Issuer       string   // what iss must be; empty: anything
 	URLClaim     string   // the claim that is the webhook's URL
 	URLHash      string   // the claim that is the hex SHA-256 of the URL
-	BodyHash     string   // the claim that is the SHA-256 of the body; empty if the body is not bound
-	BodyEncoding Encoding // of that
+	BodyHash     string   // the claim that is the SHA-256 of the body; empty: the token does not bind the body
+	BodyEncoding Encoding // of BodyHash
 	QueryHash    string   // the claim that is Atlassian's hash of method, path and query
 	Expires      bool     // exp is required; otherwise iat must be within the row's tolerance
 	Keys         bool     // the secret may hold several keys with white space between them: the sender's current and next
@@ -118,7 +118,7 @@ func (s *Scheme) verifyJWT(key []byte) func(*Request) *Error {
 	}
 }
 
-// openJWT is the content of a token that one of the keys signed.
+// openJWT returns the content of a token that one of the keys signed.
 func openJWT(token string, keys [][]byte) (claims, *Error) {
 	malformed := failure(HeaderMalformed, "not a JSON Web Token")
 	parts := strings.Split(token, ".")
@@ -195,8 +195,8 @@ func sameHash(text string, enc Encoding, data []byte) bool {
 // tolerance.
 const clockLeeway = time.Minute
 
-// checkClaimedTimes checks the times of a token. It is valid from iat and nbf to exp,
-// with the row's tolerance for clocks. Without exp it is valid for the tolerance after
+// checkClaimedTimes checks the times of a token. A token is valid from iat and nbf to exp,
+// with the row's tolerance for clocks. Without exp, a token is valid for the tolerance after
 // iat.
 func (s *Scheme) checkClaimedTimes(c claims, now time.Time) *Error {
 	exp, expires, ok1 := c.time("exp")
@@ -205,8 +205,8 @@ func (s *Scheme) checkClaimedTimes(c claims, now time.Time) *Error {
 	if !ok1 || !ok2 || !ok3 {
 		return failure(HeaderMalformed, "a time of the token is not a number of seconds")
 	}
-	// No sender issues a token in the future, but whoever once had the secret could have
-	// made some in advance. So it is refused even if no tolerance is stated.
+	// No sender issues a token in the future, but somebody who once had the secret could have
+	// made tokens in advance. So such a token is refused even if no tolerance is stated.
 	latest := now.Add(cmp.Or(s.Tolerance, clockLeeway))
 	switch {
 	case s.JWT.Expires && !expires:

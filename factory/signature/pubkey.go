@@ -19,7 +19,7 @@ func (s *Scheme) asymmetric() bool {
 	return s.Algorithm == Ed25519 || s.Algorithm == ECDSAP256 || s.Algorithm == RSASHA256
 }
 
-// digest makes the hash of what is signed; Ed25519 signs the message itself.
+// digest makes the hash of the signed text; Ed25519 signs the text itself.
 func (a Algorithm) digest() func() hash.Hash {
 	if a == Ed25519 {
 		return func() hash.Hash { return &message{} }
@@ -82,8 +82,8 @@ func ed25519Verifier(key ed25519.PublicKey) (func(signature, message []byte) boo
 }
 
 // smallOrder tells whether the key is one of the few points of small order, such as 32
-// zero bytes. For one message in eight or more, their multiple is the neutral element.
-// That element and a zero are then a valid signature, made without a private key.
+// zero bytes. For one message in eight or more, the multiple of such a point is the neutral
+// element. Then that element and a zero are a valid signature, made without a private key.
 // RFC 8032 does not refuse such keys.
 func smallOrder(key ed25519.PublicKey) bool {
 	trivial := make([]byte, ed25519.SignatureSize)
@@ -96,8 +96,8 @@ func smallOrder(key ed25519.PublicKey) bool {
 	return false
 }
 
-// privateKey reads the key that belongs to a sender's public key: PKCS #8, or of
-// Ed25519 the seed (perhaps followed by the public key) in the row's encoding.
+// privateKey reads the key that belongs to a sender's public key: PKCS #8, or, for Ed25519,
+// the seed (perhaps followed by the public key) in the row's encoding.
 func (s *Scheme) privateKey(secret string) (crypto.Signer, error) {
 	for _, prefix := range []string{"whsk_"} { // what a v1a signer keeps, beside whpk_
 		secret = strings.TrimPrefix(secret, prefix)

@@ -14,18 +14,18 @@ import (
 //go:embed samples/*.json
 var sampleFiles embed.FS
 
-// Sample is an example of a delivery. Those of providers have the real structure, but invented
-// content.
+// Sample is an example of a delivery. The sample of a provider has the real structure, but
+// invented content.
 type Sample struct {
-	Provider string            `json:"provider"` // a scheme; empty: of no provider
+	Provider string            `json:"provider"` // name of a scheme; empty: the sample belongs to no provider
 	Event    string            `json:"event"`
-	Headers  map[string]string `json:"headers"` // besides those of the signature
+	Headers  map[string]string `json:"headers"` // without the headers of the signature
 	Body     json.RawMessage   `json:"body"`
-	Default  bool              `json:"default,omitempty"` // the one to take if no event is named
+	Default  bool              `json:"default,omitempty"` // the sample to take if no event is named
 }
 
-// Samples are those of all providers, sorted by provider and event, the default first. Nobody may change
-// them. Those of senders whose events triggers name have an event by each of these names.
+// Samples are the samples of all providers, sorted by provider, the default first, and then by event.
+// Callers must not change them. A sender whose events triggers name has a sample for each of these names.
 var Samples = sync.OnceValue(func() (all []Sample) {
 	entries, _ := sampleFiles.ReadDir("samples") // embedded files can always be read
 	for _, e := range entries {
@@ -51,7 +51,7 @@ func compareBool(a, b bool) int {
 	return 1
 }
 
-// SamplesOf are the samples of a scheme: its own, else those of another scheme of the same sender.
+// SamplesOf are the scheme's own samples, or else the samples of another scheme of the same sender.
 func SamplesOf(scheme string) (all []Sample) {
 	for _, s := range Samples() {
 		if s.Provider == scheme {
@@ -70,13 +70,14 @@ func SamplesOf(scheme string) (all []Sample) {
 	return all
 }
 
-// sender is who sends, without what distinguishes its schemes.
+// sender is the provider's name, without the words that distinguish its schemes.
 func (s *Scheme) sender() string {
 	name, _, _ := strings.Cut(s.Provider, " (")
 	return name
 }
 
-// PlainSample is a sample for senders whose deliveries are not known. No two are equal.
+// PlainSample makes a sample for senders whose deliveries are not known. Its body has the time,
+// so that no two samples are equal.
 func PlainSample(now time.Time) Sample {
 	body, _ := json.Marshal(map[string]string{"event": "test", "sent_at": now.UTC().Format(time.RFC3339Nano)}) // strings can always be encoded
 	return Sample{Event: "test", Headers: map[string]string{}, Body: body}

@@ -13,35 +13,35 @@ import (
 // from HMAC-SHA256 of the body, in hex, keyed with the unchanged secret.
 type Scheme struct {
 	Name     string // the value of signatureScheme
-	Provider string // who sends so
-	Source   string // where the provider documents it
+	Provider string // the sender that uses the scheme
+	Source   string // where the provider documents the scheme
 	Setup    string // where the sender takes the URL, and where its secret is found
 	Note     string // what is surprising, and what the sender does not specify
-	Likely   bool   // known from one implementation only, or disputed in a detail
+	Likely   bool   // known from only one implementation, or disputed in a detail
 	Proof    Proof  // the strongest of its test vectors
 
 	Algorithm   Algorithm
 	Key         KeyEncoding
-	KeyPrefixes []string // the first with which the secret begins is removed
-	Refused     string   // a secret that is publicly known, and so refused
-	Forms       []Form   // the first whose signature is present counts
+	KeyPrefixes []string // the first that the secret begins with is removed
+	Refused     string   // a publicly known secret, which is refused
+	Forms       []Form   // the first form whose signature is present counts
 	Parse       Parse
 	Encoding    Encoding
-	// Template is what is signed: literals with {body}, {ts}, {id}, {method},
-	// {url} (as the sender addressed it), {base} (the URL without its query),
-	// {secret} (of a plain digest), {h:Header-Name} and {json:path.in.the.body}.
+	// Template is the signed text: literals with {body}, {ts}, {id}, {method}, {url}
+	// (as the sender addressed it), {base} (the URL without its query), {secret} (only
+	// for a plain digest), {h:Header-Name} and {json:path.in.the.body}.
 	Template string
 	Time     TimeFormat
 	// TimeField is the path of the body's field with the signed time, which is
 	// read after the signature has been verified.
 	TimeField string
-	// Tolerance is how far a signed timestamp may be from now, either way; 0 if
-	// none is signed, or if the provider states no limit.
+	// Tolerance is how far a signed timestamp may be from now, either way; 0 if no
+	// timestamp is signed, or if the provider states no limit.
 	Tolerance time.Duration
 	// Identity are the provider's own delivery headers (SPEC C6.2), beside
 	// the id headers of the forms.
 	Identity  []string
-	JWT       *JWT       // of the algorithm JWTHS256
+	JWT       *JWT       // only for the algorithm JWTHS256
 	Handshake *Handshake // what the sender asks before it delivers
 	Options   []string   // which Options a webhook file may state
 	// FormAdvice is set if the sender signs HTML forms in another way, so that every form
@@ -53,15 +53,15 @@ type Scheme struct {
 // Form is one set of headers in which a sender sends its proof.
 type Form struct {
 	Signature, Timestamp, ID string   // headers
-	Also                     []string // further headers with a signature of another key; at least one is present
+	Also                     []string // further headers with signatures by other keys; a request has at least one of the headers
 	Field                    string   // the path of the body's field that holds the proof, instead of a header
 }
 
 // Parse is the syntax of the signature header.
 type Parse struct {
-	Group          string // between lists that each have their own timestamp
-	Separator      string // between the items of a list; empty for a single value
-	Prefix         string // of the items that are signatures; others are skipped
+	Group          string // separates lists that each have their own timestamp
+	Separator      string // separates the items of a list; empty: the header is a single value
+	Prefix         string // of the items that are signatures; other items are skipped
 	TimestampKey   string // prefix of the item that is the timestamp
 	TimestampFirst bool   // the first item is the timestamp
 	Trim           string // characters that may follow an item
@@ -92,7 +92,7 @@ const (
 	HMACSHA256 Algorithm = "hmac-sha256"
 	HMACSHA512 Algorithm = "hmac-sha512"
 	SHA1       Algorithm = "sha1"   // a plain digest, with {secret} in the template
-	SHA256     Algorithm = "sha256" // likewise
+	SHA256     Algorithm = "sha256" // a plain digest, with {secret} in the template
 	Ed25519    Algorithm = "ed25519"
 	ECDSAP256  Algorithm = "ecdsa-p256-sha256"
 	RSASHA256  Algorithm = "rsa-pkcs1-sha256"
@@ -101,7 +101,7 @@ const (
 	Basic      Algorithm = "basic" // RFC 7617
 
 	KeyText   KeyEncoding = "text"
-	KeyNFKD   KeyEncoding = "text-nfkd" // Unicode normalisation form KD of it
+	KeyNFKD   KeyEncoding = "text-nfkd" // text in Unicode normalisation form KD
 	KeyBase64 KeyEncoding = "base64"
 	KeyHex    KeyEncoding = "hex"
 	KeyPEM    KeyEncoding = "pem" // or the base64 of its DER: a SubjectPublicKeyInfo; to sign, PKCS #8
@@ -191,15 +191,15 @@ func (s *Scheme) IdentityHeaders() []string {
 	return names
 }
 
-// IsIdentityHeader tells whether the provider identifies deliveries in a header, which
-// has its canonical name.
+// IsIdentityHeader tells whether the provider identifies deliveries in the header with this
+// canonical name.
 func (s *Scheme) IsIdentityHeader(name string) bool {
 	return slices.Contains(s.Identity, name) || slices.ContainsFunc(s.Forms, func(f Form) bool { return f.ID == name && name != "" })
 }
 
-// CredentialHeaders are the headers that carry the proof, signatures and the
-// timestamps they cover: never stored with a delivery, and never usable as its
-// identity (SPEC 5.7).
+// CredentialHeaders are the headers that carry the proof: signatures and the timestamps
+// that they cover. The server never stores such a header with a delivery, nor uses it as
+// the delivery's identity (SPEC 5.7).
 func (s *Scheme) CredentialHeaders() []string {
 	var names []string
 	for _, f := range s.Forms {
@@ -214,8 +214,8 @@ func (s *Scheme) CredentialHeaders() []string {
 	return names
 }
 
-// IsCredentialHeader tells whether a header carries the proof of this scheme, also if
-// the webhook file names the header.
+// IsCredentialHeader tells whether a header carries the proof of this scheme, even if the
+// webhook file names the header.
 func (s *Scheme) IsCredentialHeader(name string) bool {
 	name = http.CanonicalHeaderKey(name)
 	for i := range s.Forms {
@@ -245,7 +245,7 @@ func IsCredentialHeader(name string) bool {
 	return credentialHeaders()[http.CanonicalHeaderKey(name)]
 }
 
-// BindsBody tells whether the proof covers the body. If it does not, whoever sees one
+// BindsBody tells whether the proof covers the body. If it does not, somebody who sees one
 // delivery can send others.
 func (s *Scheme) BindsBody() bool {
 	switch {
@@ -259,14 +259,13 @@ func (s *Scheme) BindsBody() bool {
 	return strings.Contains(s.Template, "{body}")
 }
 
-// readsBody tells whether a verification looks at the body, or the answer to a
-// question that comes without a proof.
+// readsBody tells whether the body is needed, to verify a request or to answer a question
+// that comes without a proof.
 func (s *Scheme) readsBody() bool {
 	return s.BindsBody() || s.Handshake != nil && s.Handshake.Unsigned || slices.ContainsFunc(s.Forms, func(f Form) bool { return f.Field != "" })
 }
 
-// Certainty is "certain", or "likely" for a row that is known from only one
-// implementation, or in which a detail is disputed.
+// Certainty is "likely" for a row with Likely, or else "certain".
 func (s *Scheme) Certainty() string {
 	if s.Likely {
 		return "likely"

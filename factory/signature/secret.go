@@ -20,7 +20,7 @@ func random() []byte {
 }
 
 // NewSecret makes a secret of 256 random bits in the form that suits the scheme. ok is false
-// for an asymmetric one, whose secret belongs to a key of the sender.
+// for an asymmetric scheme, whose secret belongs to a key of the sender.
 func (s *Scheme) NewSecret() (secret string, ok bool) {
 	switch {
 	case s.asymmetric():

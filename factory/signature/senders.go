@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// certainRows are the senders whose rules are published, in their source, or agreed on by two implementations. forgeRows has more of
-// them.
+// certainRows are senders whose rules are published, or clear from their source, or agreed on by two
+// implementations. forgeRows has more such senders.
 var certainRows = []*Scheme{
 	{
 		Name: "adyen_platform", Provider: "Adyen for Platforms", Source: "https://docs.adyen.com/development-resources/webhooks/secure-webhooks/verify-hmac-signatures/",

@@ -4,7 +4,7 @@ import (
 	"time"
 )
 
-// forgeRows are those of certainRows with which software is made: code forges, builds, registries and hosts.
+// forgeRows are like certainRows, for the making of software: code forges, builds, registries and hosts.
 var forgeRows = []*Scheme{
 	{
 		Name: "azure_devops", Provider: "Azure DevOps", Source: "https://learn.microsoft.com/azure/devops/service-hooks/services/webhooks",

@@ -7,8 +7,8 @@ var (
 	svixForm     = Form{Signature: "Svix-Signature", Timestamp: "Svix-Timestamp", ID: "Svix-Id"}
 )
 
-// standard completes a sender of Standard Webhooks, which states only in what it
-// differs from the standard.
+// standard completes the row of a sender of Standard Webhooks, which states only its
+// differences from the standard.
 func standard(s Scheme) *Scheme {
 	if s.Key == "" {
 		s.Key, s.KeyPrefixes = KeyBase64, []string{"v1,whsec_", "whsec_"}

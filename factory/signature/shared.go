@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// eventHeaders are headers in which senders name the event, and which webhook or part of
-// theirs sends it. They are no credentials, and are the same in many deliveries.
+// eventHeaders are headers in which senders name the event, or the webhook or part of the
+// sender that sends it. They hold no credential, and are the same in many deliveries.
 var eventHeaders = []string{
 	"Ce-Source", "Ce-Subject", "Ce-Type", "Circleci-Event-Type", "Linear-Event", "Sentry-Hook-Resource", "Twitch-Eventsub-Message-Type",
 	"Twitch-Eventsub-Subscription-Type", "X-Buildkite-Event", "X-Discourse-Event", "X-Discourse-Event-Type", "X-Discourse-Instance",
@@ -18,12 +18,12 @@ var eventHeaders = []string{
 	"X-WC-Webhook-Event", "X-WC-Webhook-ID", "X-WC-Webhook-Resource", "X-WC-Webhook-Source", "X-WC-Webhook-Topic",
 }
 
-// EventHeaders are headers in which senders name the event, or what sends it, as the
-// senders spell them, sorted. None is a credential.
+// EventHeaders are headers in which senders name the event or its origin, as the senders
+// spell them, sorted. They hold no credential.
 func EventHeaders() []string { return slices.Clone(eventHeaders) }
 
 // sharedHeaders are headers that have the same value in many deliveries of a webhook:
-// headers of HTTP and of proxies, and those that name the event, the webhook or the
+// headers of HTTP and of proxies, and headers that name the event, the webhook or the
 // sender. As an identity, they would make the second delivery a duplicate of the first.
 var sharedHeaders = setOf(append(EventHeaders(),
 	"Accept", "Accept-Charset", "Accept-Encoding", "Accept-Language", "Cache-Control", "Connection", "Content-Disposition", "Content-Encoding",
@@ -44,7 +44,7 @@ func setOf(names ...string) map[string]bool {
 }
 
 // IsSharedHeader tells whether a header has the same value in many deliveries of a
-// webhook, and so cannot identify one.
+// webhook, and so cannot identify a delivery.
 func IsSharedHeader(name string) bool {
 	name = http.CanonicalHeaderKey(name)
 	return sharedHeaders[name] || strings.HasPrefix(name, "X-Forwarded-") || strings.HasPrefix(name, "Sec-")

@@ -12,11 +12,11 @@ import (
 	"strings"
 )
 
-// Sign signs the request as a genuine sender would: it sets an id if there is none, the
-// timestamp of r.Now, what else it signs and the request lacks, and the signature. It makes
-// r.Header if that is nil. If the scheme puts its proof into the body or the URL, it changes
-// r.Body or r.URL. For an asymmetric scheme, the secret is the private key. The error is a
-// *SecretError, or says what is missing in the body.
+// Sign signs the request as a genuine sender would. It sets an id if there is none, the
+// timestamp of r.Now, the signature, and other signed headers that the request lacks. It
+// makes r.Header if that is nil. If the scheme puts its proof into the body or the URL, Sign
+// changes r.Body or r.URL. For an asymmetric scheme, the secret is the private key. The error
+// is a *SecretError, or says what the body lacks.
 func (s *Scheme) Sign(secret string, r *Request) error {
 	if _, err := s.check(secret); err != nil && !s.asymmetric() {
 		return err
@@ -61,8 +61,8 @@ func (s *Scheme) Sign(secret string, r *Request) error {
 	return s.signTemplate(key, private, r)
 }
 
-// SenderHasKey tells whether the sender signs with a private key. The secret of the webhook is
-// the public one then, and proves nothing by itself.
+// SenderHasKey tells whether the sender signs with a private key. Then the secret of the
+// webhook is the public key, which proves nothing by itself.
 func (s *Scheme) SenderHasKey() bool { return s.asymmetric() }
 
 // SecretInBody tells whether the sender puts the secret itself into the body.
@@ -148,7 +148,7 @@ func (s *Scheme) signTemplate(key []byte, private crypto.Signer, r *Request) err
 	return nil
 }
 
-// intoBody writes the fields that this scheme has in the body.
+// intoBody writes a value to a path of the body.
 func (s *Scheme) intoBody(r *Request, path string, value any) error {
 	encoded, err := json.Marshal(value)
 	if err != nil {

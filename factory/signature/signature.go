@@ -1,9 +1,8 @@
-// Package signature has the ways in which a sender proves itself.
+// Package signature verifies that a request comes from its sender.
 //
-// Each sender's scheme is a row of a table ([Scheme], in scheme.go), and one engine
-// verifies them all. A scheme that no row can describe is code behind the same
-// [Verifier]. [Bearer] and [PathToken] are the two modes without a signature
-// (SPEC C5.2).
+// Each sender's scheme is a row of a table ([Scheme]), and one engine verifies all rows.
+// A scheme that no row can describe is code behind the same [Verifier]. [Bearer] and
+// [PathToken] are the two modes without a signature (SPEC C5.2).
 //
 // The engine guarantees for every row (SPEC 6.2):
 //
@@ -14,8 +13,8 @@
 //     are limited.
 //   - Secrets appear in no error and no output.
 //
-// It does not remember requests. A scheme that signs no time accepts the same request
-// again; the identity of the delivery (package delivery) makes it a duplicate.
+// The package does not remember requests. A scheme that signs no time accepts the same
+// request again; package delivery then recognises the duplicate by its identity.
 package signature
 
 import (
@@ -59,7 +58,7 @@ func failure(reason, format string, args ...any) *Error {
 	return &Error{Reason: reason, Detail: fmt.Sprintf(format, args...)}
 }
 
-// SecretError is why a secret does not suit; it does not hold the secret.
+// SecretError says why a secret does not suit a scheme. It does not hold the secret.
 type SecretError struct{ Problem string }
 
 func (e *SecretError) Error() string { return "the secret " + e.Problem }
@@ -69,7 +68,7 @@ type Request struct {
 	Method    string
 	URL       string // as the sender addressed it
 	Header    http.Header
-	PathToken string // the further path segment of a url_token URL
+	PathToken string // the last path segment of a url_token URL
 	Body      []byte // the raw bytes
 	Now       time.Time
 }
@@ -83,8 +82,8 @@ type Verifier struct {
 	challenge func(*Request) (Reply, bool) // nil if the sender asks no signed questions
 }
 
-// NeedsBody tells whether verification reads the body. If not, a request can be refused
-// before its body is read (SPEC 5.1).
+// NeedsBody tells whether Verify reads the body. If not, the server can refuse a request
+// before it has read the body (SPEC 5.1).
 func (v *Verifier) NeedsBody() bool { return v.needsBody }
 
 // Verify returns nil if the request proves itself, or else an *Error.

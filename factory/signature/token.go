@@ -30,8 +30,8 @@ func Bearer(secret string) (*Verifier, error) {
 	}}, nil
 }
 
-// PathToken verifies a secret that is the last segment of the URL. It must be
-// URL-safe: A-Z a-z 0-9 - . _ ~ (SPEC 4.5).
+// PathToken verifies a secret that is the last segment of the URL. The secret must be
+// URL-safe, that is, of A-Z a-z 0-9 - . _ ~ (SPEC 4.5).
 func PathToken(secret string) (*Verifier, error) {
 	if err := suitable(secret, unreserved, "a character other than A-Z a-z 0-9 - . _ ~, so it cannot be part of a URL"); err != nil {
 		return nil, err
@@ -51,8 +51,8 @@ func PathToken(secret string) (*Verifier, error) {
 	}}, nil
 }
 
-// matcher compares with the secret in a time that reveals neither its content nor its
-// length.
+// matcher compares texts with the secret in a time that reveals neither the content nor the
+// length of the secret.
 func matcher(secret string) func(string) bool {
 	want := sha256.Sum256([]byte(secret))
 	return func(given string) bool {
@@ -95,7 +95,7 @@ func (s *Scheme) token(secret string) (func(*Request) *Error, error) {
 			if !ok {
 				return failure(HeaderMissing, "the body has no %s", form.Field)
 			}
-			for _, value := range values { // each of them
+			for _, value := range values {
 				if !equal(value) {
 					return mismatch
 				}
@@ -119,8 +119,7 @@ func (s *Scheme) token(secret string) (func(*Request) *Error, error) {
 	}, nil
 }
 
-// basic verifies user and password (RFC 7617). The secret is both, with a colon between
-// them.
+// basic verifies user and password (RFC 7617). The secret is USER:PASSWORD.
 func (s *Scheme) basic(secret string) (func(*Request) *Error, error) {
 	if user, password, ok := strings.Cut(secret, ":"); !ok || user == "" || password == "" {
 		return nil, &SecretError{"is not of the form user:password"}

@@ -1,5 +1,5 @@
-// Package frontmatter finds the YAML front matter of a Markdown file: what stands at its beginning
-// between two lines of ---.
+// Package frontmatter finds the YAML front matter of a Markdown file, which stands at the beginning
+// between two lines of ---. It does not parse YAML.
 package frontmatter
 
 import "bytes"
@@ -7,7 +7,7 @@ import "bytes"
 // SkillFile is the name of the Markdown file that makes a folder a skill.
 const SkillFile = "SKILL.md"
 
-// ByteOrderMark may begin a file of UTF-8; it is no part of the text.
+// ByteOrderMark may begin a file of UTF-8. It is no part of the text.
 const ByteOrderMark = "\xef\xbb\xbf"
 
 // Cut cuts the front matter, and the text below it, out of a file whose lines end with LF. ok is

@@ -1,7 +1,6 @@
-// Package access decides which data of the server a caller may use. The HTTP surface has
-// no other access to the data: it holds a Data, which gives each Caller a View. A View
-// returns only things of factories that its caller may use. So no handler can forget the
-// check.
+// Package access decides which data of the server a caller may use. A [Data] gives each
+// [Caller] a [View], which returns only things of factories that the caller may use. The
+// HTTP surface has no other access to the data, so no handler can forget the check.
 package access
 
 import (
@@ -21,11 +20,11 @@ import (
 type Caller struct {
 	Name      string              // for the audit log, such as "key ci (ada)" or "local ada"
 	Kind      string              // personal, agent, local
-	KeyID     store.KeyID         // of its API key, or of the one with which its session was begun; unlike a name, an id is never used again
-	SessionID store.PageSessionID // of its session of the pages
-	Owner     string              // who owns the runs that it creates
+	KeyID     store.KeyID         // the API key, or the key that began the session; unlike a name, an id is never used again
+	SessionID store.PageSessionID // the session of the pages
+	Owner     string              // the owner of runs that the caller creates
 	Scopes    []string
-	Factory   string // the only factory that it may use; empty: all
+	Factory   string // the only factory that the caller may use; empty: all
 	Expires   time.Time
 }
 
@@ -42,7 +41,7 @@ func page(n *store.PageSession) *Caller {
 	}
 }
 
-// May tells whether the caller has a scope, or one that includes it (SPEC 10.2).
+// May tells whether the caller has a scope, or a scope that includes it (SPEC 10.2).
 func (c *Caller) May(scope string) bool {
 	return slices.ContainsFunc(c.Scopes, func(has string) bool {
 		return has == scope || has == store.ScopeManage ||
@@ -50,15 +49,15 @@ func (c *Caller) May(scope string) bool {
 	})
 }
 
-// Roles are what people may do on the pages, the least first. A role is a scope (SPEC 10.3).
+// Roles are the roles of people on the pages, the least first. Each role is a scope (SPEC 10.3).
 var Roles = []string{"viewer", "operator", "manager"}
 
-// ScopeOf is the scope that a role has; empty for what is no role.
+// ScopeOf is the scope of a role; empty: there is no such role.
 func ScopeOf(role string) string {
 	return map[string]string{"viewer": store.ScopeRead, "operator": store.ScopeOperate, "manager": store.ScopeManage}[role]
 }
 
-// Role is the highest role whose scope the caller has; empty if it has none.
+// Role is the highest role whose scope the caller has; empty: none.
 func (c *Caller) Role() string {
 	for _, role := range slices.Backward(Roles) {
 		if c.May(ScopeOf(role)) {
@@ -76,8 +75,8 @@ func (c *Caller) Creator() (kind, name string) {
 	return "user", c.Owner
 }
 
-// Owns tells whether the caller made a schedule, with this key or with another one of the
-// same person or agent.
+// Owns tells whether the caller made a schedule, with this key or with another key of the same
+// person or agent.
 func (c *Caller) Owns(n *store.Schedule) bool {
 	kind, name := c.Creator()
 	return n.CreatorKind == kind && n.CreatorName == name
@@ -90,7 +89,7 @@ func (c *Caller) Touches(factory string) bool { return c.Factory == "" || c.Fact
 type Config struct {
 	Store    *store.Store
 	Live     *applier.Live
-	Appliers []*applier.Applier // more can be added
+	Appliers []*applier.Applier // Data.Add adds more
 	// Load rebuilds the revision of an apply.
 	Load     func(ctx context.Context, id store.ApplyID) (*applier.Revision, error)
 	Delivery *delivery.Service
@@ -119,7 +118,7 @@ func (d *Data) Add(a *applier.Applier) {
 	d.appliers = append(d.appliers, a)
 }
 
-// Applier is that of a factory; nil if there is none.
+// Applier is the applier of a factory; nil: there is no such factory.
 func (d *Data) Applier(factory string) *applier.Applier {
 	for _, a := range d.factories() {
 		if a.State().Factory == factory {
@@ -129,7 +128,7 @@ func (d *Data) Applier(factory string) *applier.Applier {
 	return nil
 }
 
-// factories are the appliers of all factories. Nobody may change the slice.
+// factories are the appliers of all factories. Callers must not change the slice.
 func (d *Data) factories() []*applier.Applier {
 	d.mu.RLock()
 	defer d.mu.RUnlock()
@@ -154,8 +153,8 @@ func (d *Data) ByKey(ctx context.Context, token string) (*Caller, error) {
 	}, nil
 }
 
-// BySession is the caller with a session of the pages. The error is store.ErrNotFound if
-// there is no such session, or none any more.
+// BySession is the caller with a session of the pages. The error is store.ErrNotFound if there
+// is no such session, or if it has ended.
 func (d *Data) BySession(ctx context.Context, token string) (*Caller, error) {
 	n, err := d.cfg.Store.Sessions.ByToken(ctx, token)
 	if err != nil {
@@ -164,18 +163,18 @@ func (d *Data) BySession(ctx context.Context, token string) (*Caller, error) {
 	return page(n), nil
 }
 
-// Lives tells whether the key of a caller still works and its session goes on; the error is
-// store.ErrKey if not.
+// Lives checks that the key of a caller still works and its session goes on. If not, the error
+// is store.ErrKey.
 func (d *Data) Lives(ctx context.Context, c *Caller) error {
 	return d.cfg.Store.Sessions.CallerLives(ctx, c.KeyID, c.SessionID)
 }
 
-// LoginLink says for whom a link is. The error is store.ErrNotFound if it does not work.
+// LoginLink says for whom a link is. The error is store.ErrNotFound if the link does not work.
 func (d *Data) LoginLink(ctx context.Context, token string) (*store.LoginLink, error) {
 	return d.cfg.Store.Sessions.LoginLink(ctx, token)
 }
 
-// DropLoginLink makes a link work no more, if it did.
+// DropLoginLink makes a link useless.
 func (d *Data) DropLoginLink(ctx context.Context, token string) error {
 	return d.cfg.Store.Sessions.DropLoginLink(ctx, token)
 }
@@ -189,7 +188,7 @@ func (d *Data) SignIn(ctx context.Context, link string, from store.Visitor) (tok
 	return token, page(n), nil
 }
 
-// Open makes a session of the pages for somebody who signed in elsewhere.
+// Open makes a session of the pages for a person who signed in at a provider.
 func (d *Data) Open(ctx context.Context, l store.LoginLink, from store.Visitor) (token string, c *Caller, err error) {
 	token, n, err := d.cfg.Store.Sessions.Open(ctx, l, from)
 	if err != nil {
@@ -212,8 +211,8 @@ func (d *Data) Receive(ctx context.Context, r *delivery.Request) delivery.Answer
 	return d.cfg.Delivery.Receive(ctx, r)
 }
 
-// ReadsStrangers tells whether a webhook reads the bodies of unauthenticated senders. It
-// does if it verifies signatures.
+// ReadsStrangers tells whether a webhook reads the bodies of unauthenticated senders, which it
+// does to verify signatures.
 func (d *Data) ReadsStrangers(uid string) bool {
 	w, ok := d.cfg.Live.Webhook(uid)
 	return ok && w.Verifier != nil && w.Verifier.NeedsBody()
@@ -247,8 +246,8 @@ func (d *Data) Paused(kind, factory, name string) (store.Pause, bool) {
 	return d.cfg.Store.Pauses.Of(store.Pausable{Kind: kind, Factory: factory, Name: name})
 }
 
-// Waiting is the name of a factory that serves nothing yet, if there is one, except those that
-// are excused.
+// Waiting is the name of a factory that serves nothing yet; false: there is none. It passes over
+// factories that are excused.
 func (d *Data) Waiting(excused func(applier.State) bool) (factory string, waits bool) {
 	for _, a := range d.factories() {
 		if state := a.State(); state.Applied == nil && !excused(state) {
@@ -265,17 +264,17 @@ type Health interface {
 	Clock() store.Clock
 }
 
-// Changes is what has changed in the store, of all factories.
+// Changes tells what has changed in the store, in all factories.
 type Changes interface {
 	Mark(ctx context.Context) (store.Mark, error)
 	Changes(ctx context.Context, from, to store.Mark) (store.Changes, error)
 }
 
-// Changes is what has changed in the store.
+// Changes tells what has changed in the store.
 func (d *Data) Changes() Changes { return d.cfg.Store }
 
-// Serving is a text for each factory that changes with what serves, and with what keeps a
-// newer commit from serving.
+// Serving is a text for each factory. The text changes when another revision serves, or when the
+// reason changes why a newer commit does not serve.
 func (d *Data) Serving() map[string]string {
 	all := make(map[string]string)
 	for _, a := range d.factories() {

@@ -39,7 +39,7 @@ func (v *View) Workers(ctx context.Context) ([]*store.Worker, error) {
 	return v.data.cfg.Runs.Workers(ctx)
 }
 
-// only is the factory to which a list is limited: the requested one, or the caller's.
+// only is the factory to which a list is limited: the requested factory, or the caller's.
 func (v *View) only(asked string) (string, error) {
 	if asked != "" && !v.Touches(asked) {
 		return "", api.Refuse(api.NotAuthorized, "the key is for another factory", api.FieldProblem{Field: "factory", Message: asked})
@@ -143,7 +143,7 @@ func (f Factory) Resume(ctx context.Context, kind, name string) error {
 	return f.data.cfg.Store.Pauses.Resume(ctx, store.Pausable{Kind: kind, Factory: f.Name, Name: name})
 }
 
-// has tells whether the factory has something; the error says that it has not.
+// has returns an error unless the factory has the webhook or automation.
 func (f Factory) has(what store.Pausable) error {
 	if slices.Contains(f.names(what.Kind), what.Name) {
 		return nil
@@ -156,7 +156,7 @@ func (f Factory) NoneNamed(kind, name string) error {
 	return api.Refuse(api.NotFound, "in the factory "+f.Name+", "+api.NoneNamed(kind, name, f.names(kind)))
 }
 
-// names are those of the live webhooks or automations.
+// names are the names of the live webhooks or automations.
 func (f Factory) names(kind string) (names []string) {
 	for _, r := range f.data.cfg.Live.Revisions() {
 		switch {
@@ -177,7 +177,7 @@ func (f Factory) names(kind string) (names []string) {
 // Pauses are the pauses of the factory, sorted by kind and name.
 func (f Factory) Pauses() []store.Pause { return f.data.cfg.Store.Pauses.List(f.Name) }
 
-// CannotSend says why no test can be sent to a webhook of the view; empty: one can.
+// CannotSend says why no test can be sent to a webhook of the view; empty: a test can be sent.
 func (v *View) CannotSend(w *applier.Webhook) string { return v.data.cfg.Delivery.CannotSend(w) }
 
 // SendTest sends a test to a webhook of the factory, as delivery.SendTest.
@@ -288,8 +288,9 @@ func (v *View) SearchDeliveries(ctx context.Context, q store.DeliveryQuery) (fou
 	return v.data.cfg.Store.Deliveries.Search(ctx, q)
 }
 
-// Figures calls the functions with the figures of a factory, or of all, by hour or day since a
-// time, as store.Figures. It tells whether everything is counted; with wait, it waits for that.
+// Figures calls the functions with the figures of one factory, or of all, by hour or day since a
+// time, as store.Figures does. It tells whether everything is counted. With wait, it waits until
+// everything is.
 func (v *View) Figures(
 	ctx context.Context, since time.Time, byDay bool, factory string, wait bool, delivery func(store.DeliveryFigure), run func(store.RunFigure),
 ) (complete bool, err error) {
@@ -367,8 +368,8 @@ type Run struct {
 	data *Data
 }
 
-// Warnings returns what says of an automation of the revision what of its definition cannot
-// act on this server. It is never nil.
+// Warnings returns the function that warns of an automation of the revision: which parts of its
+// definition cannot act on this server. The function's result is never nil.
 func (v *View) Warnings(ctx context.Context, r *applier.Revision) func(*applier.Automation) []string {
 	of := v.data.cfg.Runs.Warnings(ctx, r.Definition)
 	return func(a *applier.Automation) []string { return of(a.Def) }
@@ -432,8 +433,8 @@ func (r Run) WorkerName(ctx context.Context) (string, error) {
 	return w.Name(), nil
 }
 
-// Lacks says that the run waits for a worker, and none is connected that it can have; else it
-// is empty.
+// Lacks says that the run waits for a worker and that no suitable worker is connected. It is empty
+// otherwise.
 func (r Run) Lacks(ctx context.Context) (string, error) {
 	return r.data.cfg.Runs.LacksWorker(ctx, r.Run)
 }
@@ -465,8 +466,7 @@ func Metadata(ctx context.Context, runs ...Run) (map[store.RunID]map[string]stri
 	return runs[0].data.cfg.Store.Runs.Metadata(ctx, ids...)
 }
 
-// Roots are the topmost runs above those of runs that another one asked for, by the id of the
-// run.
+// Roots are the topmost parents of runs that other runs asked for, by the id of the run.
 func Roots(ctx context.Context, runs ...Run) (map[store.RunID]store.RunID, error) {
 	var below []store.RunID
 	for _, r := range runs {
@@ -501,7 +501,7 @@ type Artifact struct {
 	data *Data
 }
 
-// Artifact finds an artifact. Who may see its run may see it.
+// Artifact finds an artifact. A caller who may see its run may see it.
 func (v *View) Artifact(ctx context.Context, id string) (found Artifact, err error) {
 	uid, err := store.ParseID[store.Artifact](id)
 	if err != nil {
@@ -518,7 +518,7 @@ func (v *View) Artifact(ctx context.Context, id string) (found Artifact, err err
 	return Artifact{row, v.data}, err
 }
 
-// RunByReference finds the run that first left a link, of those that the caller may see.
+// RunByReference finds the first run that left a link, among the runs that the caller may see.
 func (v *View) RunByReference(ctx context.Context, url string) (found Run, err error) {
 	r, err := v.data.cfg.Store.Artifacts.RunByReference(ctx, url, v.Factory)
 	return Run{r, v.data}, err

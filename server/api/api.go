@@ -1,7 +1,5 @@
-// Package api has the JSON types and problem codes of the HTTP API. The server, the client
-// of the command line and the pages share them.
-//
-// It knows no store, no request and no page, so that all of these can import it.
+// Package api has the JSON types and problem codes of the HTTP API, for the server, the
+// command line and the pages.
 //
 // Times are RFC 3339 in UTC (SPEC 13.4). If there is no time, the field is absent.
 package api
@@ -22,8 +20,8 @@ func Time(t time.Time) *time.Time {
 	return &t
 }
 
-// Present is JSON as somebody sent it: nil if that is null, which the API shows as an
-// absent field.
+// Present is JSON as somebody sent it, but nil instead of null, because the API shows null as
+// an absent field.
 func Present(raw json.RawMessage) json.RawMessage {
 	if string(raw) == "null" {
 		return nil

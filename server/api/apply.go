@@ -51,7 +51,7 @@ type AppliedFile struct {
 	Path    string `json:"path"`
 	Blob    string `json:"blob"` // Git object name
 	Size    int    `json:"size"`
-	Content string `json:"content,omitempty"` // only of the requested file
+	Content string `json:"content,omitempty"` // only for the requested file
 
 	Encoding   string `json:"encoding,omitempty"` // of the content
 	Executable bool   `json:"executable,omitempty"`
@@ -80,7 +80,7 @@ type DefinitionFile struct {
 	Executable bool   `json:"executable,omitempty"`
 }
 
-// EncodingBase64 is the encoding of a content that is not UTF-8, which JSON cannot carry.
+// EncodingBase64 is the encoding of a content that is not UTF-8, because JSON carries only UTF-8.
 const EncodingBase64 = "base64"
 
 // EncodeContent is the content of a file for JSON, byte for byte, with its encoding.
@@ -91,7 +91,7 @@ func EncodeContent(data []byte) (content, encoding string) {
 	return base64.StdEncoding.EncodeToString(data), EncodingBase64
 }
 
-// DecodeContent is the opposite of EncodeContent.
+// DecodeContent is the opposite of EncodeContent. The error is for people.
 func DecodeContent(content, encoding string) ([]byte, error) {
 	switch encoding {
 	case "":

@@ -8,30 +8,31 @@ import (
 	"triphammer/schema"
 )
 
-// Commit is what every request that makes a commit to a hosted factory may say of it.
+// Commit is a part of every request that makes a commit to a hosted factory.
 type Commit struct {
 	// Base is the commit that the person has seen. If others have changed the same file since,
 	// the answer is a conflict. Empty: the newest commit.
 	Base string `json:"base,omitempty"`
-	// Message is that of the commit. Empty: one that says what was done.
+	// Message is the message of the commit. Empty: the server describes the change.
 	Message string `json:"message,omitempty"`
 }
 
-// WebhookKeys are the keys of a webhook. What is missing stays, or gets its default. An empty
-// text takes a key out.
+// WebhookKeys are the keys of a webhook. A missing key stays, or gets its default in a new
+// webhook. An empty text removes a key.
 type WebhookKeys struct {
 	AuthMode         *string `json:"auth_mode,omitempty"`
 	SignatureScheme  *string `json:"signature_scheme,omitempty"`
 	DeliveryIDHeader *string `json:"delivery_id_header,omitempty"`
 	Enabled          *bool   `json:"enabled,omitempty"`
-	// SecretName is the managed secret. A new webhook gets a name like its own if it is empty.
+	// SecretName is the managed secret. If it is empty, the server makes a name from the name
+	// of the new webhook.
 	SecretName *string `json:"secret_name,omitempty"`
-	// Signature has options of the scheme, as in the file; null takes one out.
+	// Signature has options of the scheme, as in the file; null removes an option.
 	Signature map[string]any `json:"signature,omitempty"`
 }
 
-// Patch is the same as a merge patch of the keys of the file. An authMode without signatures
-// takes out what is about them.
+// Patch makes a merge patch of the keys of the file. An authMode without signatures also removes
+// the keys that are about signatures.
 func (k WebhookKeys) Patch() (*schema.Node, error) {
 	patch := &schema.Node{Kind: schema.Mapping}
 	set := func(key string, value *schema.Node) {
@@ -83,13 +84,13 @@ type NewWebhook struct {
 	Secret WebhookSecret `json:"secret"`
 }
 
-// WebhookSecret says where the secret of a new webhook comes from: exactly one of its fields.
-// None means Generate, if the receiver makes the secret and not the sender.
+// WebhookSecret says where the secret of a new webhook comes from. At most one field is set. No
+// field means Generate, if the receiver makes the secret and not the sender.
 type WebhookSecret struct {
-	Generate bool   `json:"generate,omitempty"` // a new one, which the answer shows once
-	Value    string `json:"value,omitempty"`    // the one that the sender made
-	Name     string `json:"name,omitempty"`     // a managed secret that is there already
-	Later    bool   `json:"later,omitempty"`    // it is not known yet: the webhook is disabled until it is
+	Generate bool   `json:"generate,omitempty"` // the server makes a secret, and the answer shows it once
+	Value    string `json:"value,omitempty"`    // the secret that the sender made
+	Name     string `json:"name,omitempty"`     // an existing managed secret
+	Later    bool   `json:"later,omitempty"`    // the secret is not known yet: the webhook is disabled until it is set
 }
 
 // WebhookPatch is the body of PATCH /api/v1/factories/<name>/webhooks/<webhook>.
@@ -100,23 +101,22 @@ type WebhookPatch struct {
 
 // WebhookRotation is the body of POST /api/v1/factories/<name>/webhooks/<webhook>/rotate. It may be missing.
 type WebhookRotation struct {
-	// Value is the new secret. Empty: a new one is generated, which the answer shows once.
+	// Value is the new secret. Empty: the server makes one, and the answer shows it once.
 	Value string `json:"value,omitempty"`
 }
 
-// WebhookChange is the answer to a change of a webhook: the webhook as it is now, and the
-// commit.
+// WebhookChange is the answer to a change of a webhook: the changed webhook and the commit.
 type WebhookChange struct {
 	Webhook
 	Change
-	// Secret is a secret that was generated. It is never shown again.
+	// Secret is a generated secret. It is never shown again.
 	Secret string `json:"secret,omitempty"`
-	// URLWithToken is the whole URL of a webhook with auth_mode url_token, with that secret in it.
+	// URLWithToken is the whole URL of a webhook with auth_mode url_token, including the secret.
 	URLWithToken string `json:"url_with_token,omitempty"`
 	Warning      string `json:"warning,omitempty"` // about the secret
 	// Listeners are the automations that select the webhook.
 	Listeners []string `json:"listeners"`
-	// SharedWith are the other users of its secret.
+	// SharedWith are the other definitions that use the secret.
 	SharedWith []SecretUse `json:"shared_with,omitempty"`
 }
 
@@ -124,28 +124,28 @@ type WebhookChange struct {
 // of PATCH …/automations/<automation>.
 type DefinitionPatch struct {
 	Commit
-	Name string `json:"name,omitempty"` // of a new one
-	// Definition is a merge patch (RFC 7396) of the keys of the file, spelled as there: null
-	// takes a key out.
+	Name string `json:"name,omitempty"` // only for a new definition
+	// Definition is a merge patch (RFC 7396) of the keys of the file, spelled as in the file:
+	// null removes a key.
 	Definition json.RawMessage `json:"definition,omitempty"`
-	// Prompt is the text below the keys, of an automation or agent.
+	// Prompt is the text below the keys of an automation or agent.
 	Prompt *string `json:"prompt,omitempty"`
 }
 
 // DefinitionChange is the answer to a change of an automation, environment or agent.
 type DefinitionChange struct {
-	Definition *Definition `json:"definition,omitempty"` // as it is now; missing: it was deleted
+	Definition *Definition `json:"definition,omitempty"` // the changed definition; missing: it was deleted
 	Change
 }
 
 // Definition is GET /api/v1/factories/<name>/automations/<automation> (environments, agents, webhooks):
-// what its file says in the newest commit.
+// the content of the file in the newest commit.
 type Definition struct {
 	Kind    string          `json:"kind"` // automation, environment, agent, webhook
 	Name    string          `json:"name"`
 	Factory string          `json:"factory"`
 	Path    string          `json:"path"`
-	Commit  string          `json:"commit"` // take it as the base of a change
+	Commit  string          `json:"commit"` // the base for a change of this definition
 	Keys    json.RawMessage `json:"definition"`
 	Prompt  string          `json:"prompt,omitempty"`
 }

@@ -7,7 +7,7 @@ type ChangeRequest struct {
 	// Base is the commit that the person has seen. If others have changed the same files
 	// since, the change is refused. Empty: the newest commit, whatever it is.
 	Base string `json:"base,omitempty"`
-	// Message is that of the commit. Empty: one is made from the paths.
+	// Message is the message of the commit. Empty: the server makes one from the paths.
 	Message string `json:"message,omitempty"`
 	// Files are the new texts, by path from the folder that holds factory.yaml; null removes
 	// the file.
@@ -16,14 +16,14 @@ type ChangeRequest struct {
 
 // Change is the answer to a ChangeRequest.
 type Change struct {
-	Commit    string `json:"commit"`    // of the change; if it is unchanged, the newest
-	Unchanged bool   `json:"unchanged"` // the files are like this already: there is no new commit
+	Commit    string `json:"commit"`    // the commit of the change, or the newest commit if Unchanged
+	Unchanged bool   `json:"unchanged"` // the files already are as requested: there is no new commit
 	// Live tells that the commit serves. If it does not, Waits says why.
 	Live  bool   `json:"live"`
 	Waits string `json:"waits,omitempty"`
 	// Apply is missing if nothing was applied: unchanged, or pinned.
 	Apply *Apply `json:"apply,omitempty"`
-	// Since is what others changed since the base, in other files. The commit has it too.
+	// Since are changes of other files by others since the base. The commit includes them.
 	Since []FileEdit `json:"since"`
 }
 
@@ -36,17 +36,17 @@ type FileEdit struct {
 	Time    time.Time `json:"time"`
 }
 
-// Moved is part of the problem of a change whose files others changed since its base.
+// Moved is part of a problem: others have changed files of a change since its base.
 type Moved struct {
 	Tip   string     `json:"tip"`   // the newest commit
 	Paths []string   `json:"paths"` // of the change that others changed too
-	Since []FileEdit `json:"since"` // all that changed
+	Since []FileEdit `json:"since"` // all files that changed
 }
 
-// FactoryFiles is GET /api/v1/factories/<name>/files: of the newest commit of a hosted
-// factory, else of the commit that serves.
+// FactoryFiles is GET /api/v1/factories/<name>/files: the files of the newest commit of a hosted
+// factory, or of the live commit of another factory.
 type FactoryFiles struct {
-	Commit string        `json:"commit"` // empty: there is none yet
+	Commit string        `json:"commit"` // empty: there is no commit yet
 	Files  []FactoryFile `json:"files"`
 }
 

@@ -35,11 +35,12 @@ type Automation struct {
 	EnvironmentID string    `json:"environment_id,omitempty"`
 	Triggers      []Trigger `json:"triggers"`
 	Paused        *Pause    `json:"paused,omitempty"`
-	Dormant       string    `json:"dormant,omitempty"` // why nothing starts it, although it is enabled
-	Warnings      []string  `json:"warnings"`          // what of it cannot act on this server
+	Dormant       string    `json:"dormant,omitempty"` // why nothing starts the automation, although it is enabled
+	Warnings      []string  `json:"warnings"`          // which parts of the automation cannot act on this server
 }
 
-// Pause says why a webhook takes nothing, or an automation starts nothing.
+// Pause tells that somebody paused a webhook, which then takes no deliveries, or an automation,
+// which then starts no runs.
 type Pause struct {
 	Since  time.Time  `json:"since"`
 	By     string     `json:"by"` // a caller, or "loop guard"
@@ -51,7 +52,7 @@ type Pause struct {
 // missing.
 type PauseRequest struct {
 	Reason string `json:"reason,omitempty"`
-	// Until is when the pause ends by itself. Or it ends after as many seconds.
+	// Until is when the pause ends by itself; instead, it can end after a number of seconds.
 	Until   *time.Time `json:"until,omitempty"`
 	Seconds int64      `json:"seconds,omitempty"`
 }
@@ -69,8 +70,8 @@ type Trigger struct {
 	Event      string   `json:"event"`
 	WebhookIDs []string `json:"webhook_ids,omitempty"`
 	Webhooks   []string `json:"webhooks,omitempty"`
-	Gone       []string `json:"gone,omitempty"`    // the selected webhooks that do not serve
-	Filtered   bool     `json:"filtered"`          // it has a payload filter
+	Gone       []string `json:"gone,omitempty"`    // the selected webhooks that are not live
+	Filtered   bool     `json:"filtered"`          // the trigger has a payload filter
 	Fires      bool     `json:"fires"`             // this server supports triggers of this kind
 	Dormant    string   `json:"dormant,omitempty"` // why the trigger starts nothing
 }
@@ -86,9 +87,9 @@ type AgentEnvironment struct {
 	Repositories  []AgentRepository   `json:"repositories"`
 	GitHubRepos   []map[string]string `json:"github_repos"` // the repositories on GitHub, as {owner, repo}
 	SetupCommands []string            `json:"setup_commands"`
-	// The published API has the configuration in a field of its own.
+	// Config repeats the configuration, because the published API has it in a separate field.
 	Config      EnvironmentConfig `json:"config"`
-	LastUpdated time.Time         `json:"last_updated"` // when the commit that serves was applied
+	LastUpdated time.Time         `json:"last_updated"` // when the live commit was applied
 	Scope       Scope             `json:"scope"`
 }
 

@@ -20,15 +20,15 @@ type Delivery struct {
 	Reason      string    `json:"reason"`
 	Detail      string    `json:"detail,omitempty"`
 	ClientAddr  string    `json:"client_addr,omitempty"`
-	TestBy      string    `json:"test_by,omitempty"` // who let the server send it, as a test
+	TestBy      string    `json:"test_by,omitempty"` // the person for whom the server sent the delivery as a test
 	// Paused are the automations that matched but were paused.
 	Paused []string `json:"paused,omitempty"`
-	// Repeats are the automations that matched an event which another webhook had reported
-	// before.
+	// Repeats are the automations that matched an event which another webhook had already
+	// reported.
 	Repeats []Repeat `json:"repeats,omitempty"`
 	Runs    []string `json:"runs"` // the started runs that are still stored
-	// RunsStarted is absent if the delivery was not accepted, or if an older version
-	// recorded it. 0: nothing matched.
+	// RunsStarted is the number of started runs; 0: nothing matched. It is absent if the
+	// delivery was not accepted, or if an older version recorded it.
 	RunsStarted *int `json:"runs_started,omitempty"`
 	// StartedRuns are the runs, with their states.
 	StartedRuns []StartedRun `json:"started_runs,omitempty"`
@@ -63,8 +63,8 @@ type DeliveryDetail struct {
 	Headers          map[string]string `json:"headers"`
 	ApplyID          string            `json:"apply_id,omitempty"`
 	Commit           string            `json:"commit,omitempty"`
-	Path             string            `json:"definition_path,omitempty"` // of the webhook that decided it
-	Blob             string            `json:"definition_blob,omitempty"` // its Git object name
+	Path             string            `json:"definition_path,omitempty"` // of the webhook's file that decided the delivery
+	Blob             string            `json:"definition_blob,omitempty"` // Git object name of that file
 	SecretGeneration int64             `json:"secret_generation"`
 	Belt             []Stage           `json:"belt"`
 	Matches          []Match           `json:"matches"`
@@ -78,19 +78,19 @@ type RunBelt struct {
 	ID         string  `json:"id"` // equal to run_id
 	Automation string  `json:"automation"`
 	State      string  `json:"state"`
-	RetryOf    string  `json:"retry_of_run_id,omitempty"` // the run that somebody started again with this one
-	Link       string  `json:"link"`                      // of its page
+	RetryOf    string  `json:"retry_of_run_id,omitempty"` // the run that this run repeats, because somebody retried it
+	Link       string  `json:"link"`                      // to the run's page
 	Belt       []Stage `json:"belt"`
 }
 
 // Stage is one step of the belt of a delivery or of a run.
 type Stage struct {
 	Stage   string `json:"stage"`
-	Outcome string `json:"outcome"` // passed, active (it is there now), stopped, not_reached
+	Outcome string `json:"outcome"` // passed, active (the present stage), stopped, not_reached
 	Detail  string `json:"detail"`
 }
 
-// Match is whether an automation matched the delivery, and why not.
+// Match tells whether a delivery matched an automation, and if not, why.
 type Match struct {
 	Automation string      `json:"automation"`
 	Matched    bool        `json:"matched"`
@@ -110,7 +110,7 @@ type Condition struct {
 	OK   bool   `json:"ok"`
 }
 
-// Replayed is what a replay started.
+// Replayed is the answer to a replay: the new delivery and the runs that it started.
 type Replayed struct {
 	DeliveryID string   `json:"delivery_id"`
 	ID         string   `json:"id"` // equal to delivery_id
@@ -119,15 +119,15 @@ type Replayed struct {
 
 // SendTest asks the server to send a test to a webhook, as its sender would.
 type SendTest struct {
-	// Event chooses a sample of the sender, whose headers are sent; empty: its first, or none if
-	// there is a payload.
+	// Event chooses a sample of the sender. Empty: the first sample, or no sample if there is a
+	// payload.
 	Event   string            `json:"event"`
 	Headers map[string]string `json:"headers"`
-	Payload json.RawMessage   `json:"payload"` // sent byte for byte; absent or null: that of the sample
+	Payload json.RawMessage   `json:"payload"` // sent byte for byte; absent or null: the payload of the sample
 }
 
-// TestSent is what the webhook answered to a test.
+// TestSent is the webhook's answer to a test.
 type TestSent struct {
-	Status   int       `json:"status"`   // of HTTP, that a sender gets
-	Delivery *Delivery `json:"delivery"` // its entry in the log; null for a question that was answered, which is none
+	Status   int       `json:"status"`   // the HTTP status that a sender would get
+	Delivery *Delivery `json:"delivery"` // the entry in the log; null if the test was a sender's question, which the log does not keep
 }

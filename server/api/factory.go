@@ -2,8 +2,8 @@ package api
 
 import "time"
 
-// Factory is an entry of GET /api/v1/factory: a factory as the published API shows it. What
-// this server knows of it besides is in a FactoryStatus.
+// Factory is an entry of GET /api/v1/factory: a factory in the form of the published API.
+// FactoryStatus has what else this server knows of it.
 type Factory struct {
 	UID         string  `json:"uid"`
 	ID          string  `json:"id"` // equal to uid
@@ -24,10 +24,10 @@ type Factory struct {
 	ScorerDefaults     struct{}            `json:"scorer_defaults"`
 	Scoring            Scoring             `json:"scoring"`
 
-	CreatedAt *time.Time `json:"created_at,omitempty"` // the first apply that is kept; missing: there is none
-	UpdatedAt *time.Time `json:"updated_at,omitempty"` // when the commit that serves was applied
-	State     string     `json:"state"`                // of FactoryStatus
-	Commit    string     `json:"commit,omitempty"`     // that serves
+	CreatedAt *time.Time `json:"created_at,omitempty"` // time of the first apply in the store; missing: there is none
+	UpdatedAt *time.Time `json:"updated_at,omitempty"` // when the live commit was applied
+	State     string     `json:"state"`                // as in FactoryStatus
+	Commit    string     `json:"commit,omitempty"`     // the live commit
 }
 
 // FactoryRepository is a repository of a Factory.
@@ -38,7 +38,7 @@ type FactoryRepository struct {
 	URL       string `json:"url"`
 }
 
-// Integration is what a definition says of a service.
+// Integration is an integration with a service, from the definition of a factory.
 type Integration struct {
 	Type string `json:"type"`
 }
@@ -67,7 +67,7 @@ type SecretName struct {
 type FactoryRun struct {
 	Prompt    string `json:"prompt"`
 	Title     string `json:"title"`
-	TicketRef string `json:"ticket_ref"` // <source>:<id>; empty: one is made
+	TicketRef string `json:"ticket_ref"` // <source>:<id>; empty: the server makes one
 	TicketURL string `json:"ticket_url"`
 }
 
@@ -84,7 +84,7 @@ type CreatedFactoryRun struct {
 
 // SyncStatus is GET /api/v1/factory/<uid>/sync-status.
 type SyncStatus struct {
-	ManagementMode   string     `json:"management_mode"` // hosted: the repository lives here; repository: elsewhere
+	ManagementMode   string     `json:"management_mode"` // hosted: the repository is on this server; repository: it is elsewhere
 	Source           SyncSource `json:"source"`
 	LastSyncedCommit *string    `json:"last_synced_commit"`
 	LatestSync       *Sync      `json:"latest_sync"`
@@ -97,7 +97,7 @@ type SyncSource struct {
 	Path       string `json:"path"`
 }
 
-// Sync is an apply, as the published API shows it.
+// Sync is an apply in the form of the published API.
 type Sync struct {
 	CommitSHA       string          `json:"commit_sha"`
 	Status          string          `json:"status"` // running, success, failed, noop
@@ -116,7 +116,7 @@ type ResourceError struct {
 
 // SyncRequest is the body of POST /api/v1/factory/<uid>/sync. It may be missing.
 type SyncRequest struct {
-	SHA    string `json:"sha"` // the newest commit of the branch; empty: whichever that is
+	SHA    string `json:"sha"` // must be the newest commit of the branch; empty: any commit is right
 	DryRun bool   `json:"dry_run"`
 }
 
@@ -142,7 +142,7 @@ type SyncChange struct {
 	Reason string `json:"reason,omitempty"`
 }
 
-// FactoryExport is GET /api/v1/factory/<uid>/export: the definition files that serve.
+// FactoryExport is GET /api/v1/factory/<uid>/export: the live definition files.
 type FactoryExport struct {
 	Commit string            `json:"commit"`
 	Files  map[string]string `json:"files"` // texts, by path
@@ -189,14 +189,14 @@ type IdentityMemory struct {
 	AutoMemory     AutoMemory `json:"auto_memory"`
 }
 
-// AutoMemory is of an IdentityMemory.
+// AutoMemory is a part of an IdentityMemory.
 type AutoMemory struct {
 	Enabled bool `json:"enabled"`
 }
 
 // Models is GET /api/v1/agent/models: the models that live definitions name.
 type Models struct {
-	Default string  `json:"default_model_id"` // empty if the factories agree on none
+	Default string  `json:"default_model_id"` // empty: the factories do not agree on a model
 	Models  []Model `json:"models"`
 }
 
@@ -204,19 +204,19 @@ type Models struct {
 type Model struct {
 	ID             string `json:"id"`
 	DisplayName    string `json:"display_name"`
-	Provider       string `json:"provider"` // by the harness: OPENAI, ANTHROPIC, GOOGLE or UNKNOWN
+	Provider       string `json:"provider"` // derived from the harness: OPENAI, ANTHROPIC, GOOGLE or UNKNOWN
 	Vision         bool   `json:"vision_supported"`
 	ReasoningLevel string `json:"reasoning_level,omitempty"`
 	Harness        string `json:"harness,omitempty"`
 }
 
-// FoundRun names the run that a request led to, such as one by the address of a pull request.
+// FoundRun names a run that was found, for example by the address of a pull request.
 type FoundRun struct {
 	RunID string `json:"run_id"`
 	ID    string `json:"id"` // equal to run_id
 }
 
-// HarnessUsage is GET /api/v1/agent/runs/<id>/harness-usage: what the harness reported.
+// HarnessUsage is GET /api/v1/agent/runs/<id>/harness-usage: the usage that the harness reported.
 type HarnessUsage struct {
 	Available      bool           `json:"available"`
 	RunID          string         `json:"run_id"`
@@ -228,17 +228,17 @@ type HarnessUsage struct {
 	Turns          int64          `json:"turns,omitempty"`
 }
 
-// UsageEnvelope is a UsageSnapshot, and where it comes from.
+// UsageEnvelope is a UsageSnapshot with its origin.
 type UsageEnvelope struct {
 	CapturedAt      time.Time     `json:"capturedAt"`
-	CaptureSequence int64         `json:"captureSequence"` // the number of the last event that is counted
-	ExecutionID     int64         `json:"executionId"`     // the attempt
-	Harness         string        `json:"harness"`         // CLAUDE_CODE, CODEX; or another
+	CaptureSequence int64         `json:"captureSequence"` // the number of the last counted event
+	ExecutionID     int64         `json:"executionId"`     // the number of the attempt
+	Harness         string        `json:"harness"`         // such as CLAUDE_CODE or CODEX
 	MetricsVersion  int           `json:"metricsVersion"`
 	Snapshot        UsageSnapshot `json:"snapshot"`
 }
 
-// UsageSnapshot is what a harness used so far.
+// UsageSnapshot is the usage of a harness so far.
 type UsageSnapshot struct {
 	Coverage UsageCoverage `json:"coverage"`
 	Payload  UsagePayload  `json:"payload"`
@@ -250,7 +250,7 @@ type UsageCoverage struct {
 	ToolStatus  string `json:"toolStatus"`
 }
 
-// UsagePayload is of a UsageSnapshot.
+// UsagePayload is a part of a UsageSnapshot.
 type UsagePayload struct {
 	Usage       TokenUsage    `json:"usage"`
 	Attribution []ModelTokens `json:"attribution,omitempty"`
@@ -262,25 +262,25 @@ type ModelTokens struct {
 	Usage TokenUsage `json:"usage"`
 }
 
-// TokenUsage counts tokens in the words of the harness. What is absent is not measured.
+// TokenUsage counts tokens, with the names of the harness. An absent number was not measured.
 type TokenUsage struct {
-	Input        *int64 `json:"input_tokens,omitempty"` // of claude: without those from the cache
-	CacheRead    *int64 `json:"cache_read_input_tokens,omitempty"`
-	CachedInput  *int64 `json:"cached_input_tokens,omitempty"` // of others: part of input_tokens
+	Input        *int64 `json:"input_tokens,omitempty"`            // for claude, without tokens from the cache
+	CacheRead    *int64 `json:"cache_read_input_tokens,omitempty"` // only for claude
+	CachedInput  *int64 `json:"cached_input_tokens,omitempty"`     // only for other harnesses: a part of input_tokens
 	Output       *int64 `json:"output_tokens,omitempty"`
 	ReasoningOut *int64 `json:"reasoning_output_tokens,omitempty"`
 	Total        *int64 `json:"total_tokens,omitempty"`
 }
 
-// RunScores is GET /api/v1/factory/runs/<id>/scores. There are none.
+// RunScores is GET /api/v1/factory/runs/<id>/scores. It is always empty: this server scores no runs.
 type RunScores struct {
 	RunID  string     `json:"run_id"`
 	ID     string     `json:"id"` // equal to run_id
 	Scores []struct{} `json:"scores"`
 }
 
-// Scorer is an entry of GET /api/v1/factory/scorers: a scorer of the definitions, which
-// scores nothing here.
+// Scorer is an entry of GET /api/v1/factory/scorers: a scorer of the definitions. This server
+// scores nothing with it.
 type Scorer struct {
 	ID              int64          `json:"id"`
 	FactoryUID      string         `json:"factory_uid"`
@@ -319,7 +319,7 @@ type ScorerClass struct {
 	Description string  `json:"description,omitempty"`
 }
 
-// ScorerPassRate is of a Scorer: no run has been scored.
+// ScorerPassRate is a part of a Scorer. It says that no run has been scored.
 type ScorerPassRate struct {
 	Pass     int64    `json:"pass_count"`
 	Fail     int64    `json:"fail_count"`
@@ -332,20 +332,20 @@ type ScorerReasons struct {
 	Reasons []ScorerReason `json:"reasons"`
 }
 
-// ScorerReason says that a run has no reason of a judge.
+// ScorerReason says that no judge gave a reason for a run.
 type ScorerReason struct {
 	RunID  string `json:"run_id"`
 	ID     string `json:"id"`     // equal to run_id
 	Status string `json:"status"` // absent
 }
 
-// ScorerResult is an entry of GET /api/v1/factory/scorers/<id>/results. There are none.
+// ScorerResult would be an entry of GET /api/v1/factory/scorers/<id>/results, which is always empty.
 type ScorerResult struct{}
 
 // Suite is an entry of GET /api/v1/factory/<uid>/benchmarks/suites: a benchmark suite of the
 // definitions, which this server does not run.
 type Suite struct {
-	UID            string               `json:"uid"` // the name of its folder
+	UID            string               `json:"uid"` // the name of the suite's folder
 	ID             string               `json:"id"`  // equal to uid
 	FactoryUID     string               `json:"factory_uid"`
 	Name           string               `json:"name"`
@@ -372,7 +372,7 @@ type SuiteConfiguration struct {
 	Agents      []SuiteAgent `json:"agent_configs,omitempty"`
 }
 
-// SuiteAgent is how a SuiteConfiguration runs an agent.
+// SuiteAgent is the agent of a SuiteConfiguration.
 type SuiteAgent struct {
 	UID     string `json:"agent_uid"`
 	Name    string `json:"agent_name"`
@@ -383,12 +383,12 @@ type SuiteAgent struct {
 // SuiteTask is a task of a Suite.
 type SuiteTask struct {
 	UID             string `json:"uid"`
-	ID              int64  `json:"id"` // its place in the suite, from 1
+	ID              int64  `json:"id"` // the task's place in the suite, from 1
 	Title           string `json:"title"`
 	Prompt          string `json:"prompt"`
 	SuccessCriteria string `json:"success_criteria"`
 	SourceRunID     string `json:"source_run_id,omitempty"`
 }
 
-// BenchmarkRun is an entry of GET /api/v1/factory/<uid>/benchmarks/runs. There are none.
+// BenchmarkRun would be an entry of GET /api/v1/factory/<uid>/benchmarks/runs, which is always empty.
 type BenchmarkRun struct{}

@@ -18,8 +18,8 @@ type TestFilter struct {
 type FilterVerdict struct {
 	WouldTrigger bool   `json:"would_trigger"`
 	Verdict      string `json:"verdict"` // Would trigger, Would not trigger, Not known
-	// Asks is the sender whose API POST /api/v1/filters/ask asks for what is not known; Asked is
-	// what it was asked for.
+	// Asks is the sender whose API POST /api/v1/filters/ask can ask for missing data. Asked are
+	// the questions that were asked.
 	Asks         string      `json:"asks,omitempty"`
 	Asked        []string    `json:"asked,omitempty"`
 	WebhookCheck FilterCheck `json:"webhook_check"`
@@ -34,7 +34,7 @@ type FilterVerdict struct {
 type WebhookVerdict struct {
 	Webhook      string `json:"webhook"`
 	WouldTrigger bool   `json:"would_trigger"`
-	Unknown      bool   `json:"unknown,omitempty"` // only the sender's API knows what decides
+	Unknown      bool   `json:"unknown,omitempty"` // the verdict needs data that only the sender's API has
 	Detail       string `json:"detail"`
 }
 

@@ -18,12 +18,12 @@ type Key struct {
 	Ended      *Ended     `json:"ended,omitempty"` // only in the answer that revokes the key
 }
 
-// Caller is GET /api/v1/caller: who calls, and what that caller may do.
+// Caller is GET /api/v1/caller: the caller of the request, with its rights.
 type Caller struct {
 	Name      string     `json:"name"`
 	Kind      string     `json:"kind"`              // personal, agent, local
-	Scopes    []string   `json:"scopes"`            // with those that others include
-	Factory   string     `json:"factory,omitempty"` // the only one that it may use; missing: all
+	Scopes    []string   `json:"scopes"`            // including implied scopes
+	Factory   string     `json:"factory,omitempty"` // the only factory that the caller may use; missing: all
 	ExpiresAt *time.Time `json:"expires_at,omitempty"`
 }
 
@@ -47,9 +47,9 @@ type CreateKey struct {
 
 // CreateLoginLink is the body of POST /api/v1/auth/links. It may be missing.
 type CreateLoginLink struct {
-	Name string `json:"name,omitempty"` // who signs in with it; the caller if it is missing
-	Role string `json:"role,omitempty"` // viewer, operator, manager; the caller's if it is missing
-	To   string `json:"to,omitempty"`   // path of the page to open; the first one if it is missing
+	Name string `json:"name,omitempty"` // the person who signs in with the link; missing: the caller
+	Role string `json:"role,omitempty"` // viewer, operator, manager; missing: the caller's role
+	To   string `json:"to,omitempty"`   // path of the page to open; missing: the first page
 }
 
 // LoginLink is the answer to POST /api/v1/auth/links.
@@ -68,8 +68,8 @@ type Session struct {
 	Via         string    `json:"via"`  // how the person signed in
 	CreatedAt   time.Time `json:"created_at"`
 	SeenAt      time.Time `json:"seen_at"`      // the latest visit, within a minute
-	ExpiresAt   time.Time `json:"expires_at"`   // at the latest
-	IdleSeconds int64     `json:"idle_seconds"` // how long it lasts without a visit
+	ExpiresAt   time.Time `json:"expires_at"`   // latest end
+	IdleSeconds int64     `json:"idle_seconds"` // how long the session lasts without a visit
 	From        string    `json:"from"`
 	Browser     string    `json:"browser"`
 }

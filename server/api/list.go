@@ -8,7 +8,7 @@ type PageInfo struct {
 	NextCursor  string `json:"next_cursor,omitempty"`
 }
 
-// List is a list, or a page of one. In its JSON the entries have the name of their
+// List is a list, or a page of a list. In its JSON the entries have the name of their
 // kind, such as {"runs": […], "page_info": {…}}.
 type List[T Listed] struct {
 	Entries  []T

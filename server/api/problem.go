@@ -65,9 +65,9 @@ type Problem struct {
 	Message   string         `json:"message"`
 	Retryable bool           `json:"retryable"`
 	Errors    []FieldProblem `json:"errors,omitempty"`
-	// Verdict, of InvalidDefinition, has the keys of the answer of the validate endpoint.
+	// Verdict belongs to InvalidDefinition. It has the keys of the answer of the validate endpoint.
 	*Verdict
-	// Moved, of a Conflict, is what others changed.
+	// Moved belongs to Conflict. It says what others changed.
 	Moved *Moved `json:"moved,omitempty"`
 }
 
@@ -109,8 +109,8 @@ func Refuse(code Code, detail string, fields ...FieldProblem) error {
 	return &Refusal{Code: code, Detail: detail, Fields: fields}
 }
 
-// NoneNamed says that nothing of a kind has a name, and which names there are or which was
-// likely meant.
+// NoneNamed says that nothing of a kind has the name. It adds the name that was likely meant, or
+// the existing names.
 func NoneNamed(kind, name string, names []string) string {
 	text := "no " + kind + " is named " + name
 	if hint := schema.OneOf(name, names); hint != "" {
@@ -119,7 +119,7 @@ func NoneNamed(kind, name string, names []string) string {
 	return text
 }
 
-// Problem is the answer.
+// Problem makes the answer.
 func (r *Refusal) Problem() Problem {
 	p := NewProblem(r.Code, r.Detail, r.Fields...)
 	p.Verdict, p.Moved = r.Verdict, r.Moved

@@ -34,15 +34,15 @@ type Run struct {
 	DeliveryID        string            `json:"delivery_id,omitempty"`
 	Schedule          *RunSchedule      `json:"schedule,omitempty"`
 	ParentRunID       string            `json:"parent_run_id,omitempty"`
-	RootRunID         string            `json:"root_run_id"` // the topmost of its parents; its own id if it has none
+	RootRunID         string            `json:"root_run_id"` // the topmost parent; the run itself if it has no parent
 	Metadata          map[string]string `json:"metadata,omitempty"`
 	Commit            string            `json:"commit,omitempty"`
 	Path              string            `json:"definition_path,omitempty"`
 	Blob              string            `json:"definition_blob,omitempty"`
 	Attempt           int64             `json:"attempt"`
-	Attempts          int64             `json:"attempts,omitempty"`        // the most that its definition allows
-	NextAttempt       *time.Time        `json:"next_attempt,omitempty"`    // not before then
-	RetryOf           string            `json:"retry_of_run_id,omitempty"` // the run that somebody started again with this one
+	Attempts          int64             `json:"attempts,omitempty"`        // the most that the definition allows
+	NextAttempt       *time.Time        `json:"next_attempt,omitempty"`    // earliest time of the next attempt
+	RetryOf           string            `json:"retry_of_run_id,omitempty"` // the run that this run repeats, because somebody retried it
 	Priority          int64             `json:"priority"`
 	ExitCode          *int64            `json:"exit_code,omitempty"`
 	Artifacts         []Artifact        `json:"artifacts"`
@@ -55,26 +55,26 @@ type Run struct {
 	StartedAt         *time.Time        `json:"started_at,omitempty"`
 	FinishedAt        *time.Time        `json:"finished_at"`
 	Belt              []Stage           `json:"belt,omitempty"`      // of the last attempt; not in lists and notices
-	Worker            string            `json:"worker"`              // name of the one that has or had the run
+	Worker            string            `json:"worker"`              // name of the worker that has or had the run
 	Workspace         *Workspace        `json:"workspace,omitempty"` // not in lists and notices, and not before the run has started
 	Detail            *RunDetail        `json:"detail,omitempty"`    // not in lists and notices
 }
 
-// RunDetail is what is shown of one run besides what lists have.
+// RunDetail has the fields of a run that lists leave out.
 type RunDetail struct {
-	Sent         string           `json:"sent_prompt"`  // the complete prompt: with that of the agent, and the envelope
-	Takes        []string         `json:"takes"`        // what can be asked of it now: cancel, interrupt, retry, resume, followup
-	Events       map[string]int64 `json:"events"`       // the number of events of its transcript, by kind
-	Conversation []RunRef         `json:"conversation"` // all runs of it that are kept, the oldest first
-	RetriedBy    []RunRef         `json:"retried_by"`   // the runs that started it again
+	Sent         string           `json:"sent_prompt"`  // the complete prompt, with the agent's prompt and the envelope
+	Takes        []string         `json:"takes"`        // possible requests now: cancel, interrupt, retry, resume, followup
+	Events       map[string]int64 `json:"events"`       // the number of events of the transcript, by kind
+	Conversation []RunRef         `json:"conversation"` // all stored runs of the conversation, the oldest first
+	RetriedBy    []RunRef         `json:"retried_by"`   // the runs that repeat this run
 	Attachments  []AttachmentRef  `json:"attachments"`  // posted files
-	Repositories []string         `json:"repositories"` // that it clones
-	Network      string           `json:"network"`      // what it may reach: all, none or listed
+	Repositories []string         `json:"repositories"` // the repositories that the run clones
+	Network      string           `json:"network"`      // the hosts that the run may reach: all, none or listed
 	Hosts        []string         `json:"hosts,omitempty"`
-	Isolation    string           `json:"isolation,omitempty"` // the weakest that its environment accepts
+	Isolation    string           `json:"isolation,omitempty"` // the weakest isolation that the environment accepts
 	Budget       Budget           `json:"budget"`
 	TimeoutSec   int64            `json:"timeout_seconds,omitempty"`
-	IdleSec      int64            `json:"idle_seconds,omitempty"` // silence after which it is stopped
+	IdleSec      int64            `json:"idle_seconds,omitempty"` // silence after which the agent is stopped
 }
 
 // RunRef names a run.
@@ -92,7 +92,7 @@ type AttachmentRef struct {
 	Size int64  `json:"size_bytes"`
 }
 
-// Budget is what a run may use up; a missing field means no limit.
+// Budget limits what a run may use; a missing field means no limit.
 type Budget struct {
 	USD    float64 `json:"usd,omitempty"`
 	Tokens int64   `json:"tokens,omitempty"`
@@ -101,17 +101,17 @@ type Budget struct {
 
 // RunCounts is GET /api/v1/agent/runs/counts.
 type RunCounts struct {
-	// States is the number of runs in each state; at most Most. It is absent if the filters
-	// are of a kind by which nothing is counted.
+	// States is the number of runs in each state; at most Most. It is absent if runs are not
+	// counted by these filters.
 	States map[string]int64 `json:"states,omitempty"`
 	Most   int64            `json:"most"`
 }
 
-// Workspace is the folder with the files of a run. Runs of one conversation share theirs.
+// Workspace is the folder with the files of a run. Runs of one conversation share a Workspace.
 type Workspace struct {
 	Path      string     `json:"path,omitempty"` // on the machine of the server
 	Removed   bool       `json:"removed"`
-	KeptUntil *time.Time `json:"kept_until,omitempty"` // unless the disk fills; absent while a run of its conversation has not ended
+	KeptUntil *time.Time `json:"kept_until,omitempty"` // unless the disk fills; absent while a run of the conversation has not ended
 }
 
 // Artifact is something that a run left for people.
@@ -123,9 +123,9 @@ type Artifact struct {
 	Data      ArtifactData `json:"data"`
 }
 
-// ArtifactData is the content of an Artifact: of a file all but its bytes.
+// ArtifactData is the content of an Artifact, without the bytes of a file.
 type ArtifactData struct {
-	UID         string `json:"artifact_uid,omitempty"` // of a file
+	UID         string `json:"artifact_uid,omitempty"` // only of a file
 	ID          string `json:"id,omitempty"`           // equal to artifact_uid
 	FileName    string `json:"filename,omitempty"`
 	FilePath    string `json:"filepath,omitempty"`
@@ -134,13 +134,13 @@ type ArtifactData struct {
 	Size        *int64 `json:"size_bytes,omitempty"`
 	DownloadURL string `json:"download_url,omitempty"` // needs a key like any other route
 
-	URL           string `json:"url,omitempty"` // of a link
+	URL           string `json:"url,omitempty"` // only of a link
 	ReferenceType string `json:"reference_type,omitempty"`
-	Status        string `json:"status,omitempty"` // of a pull request: always unknown, because nobody is asked
+	Status        string `json:"status,omitempty"` // only of a pull request, and always unknown, because the server does not ask
 	Title         string `json:"title,omitempty"`
 }
 
-// Profile is the person or the agent that a run belongs to, or acts as.
+// Profile is a person or an agent that owns a run, or that a run acts as.
 type Profile struct {
 	Type        string `json:"type"` // user, service_account
 	UID         string `json:"uid"`
@@ -148,7 +148,7 @@ type Profile struct {
 	DisplayName string `json:"display_name"`
 }
 
-// Scope is the owner of something: the team to which the factory belongs.
+// Scope is the owner of something: the team that the factory belongs to.
 type Scope struct {
 	Type string `json:"type"`
 	UID  string `json:"uid"`
@@ -157,7 +157,7 @@ type Scope struct {
 
 // AgentConfig is the configuration of a run.
 type AgentConfig struct {
-	Name          string         `json:"name,omitempty"` // the posted one, or else that of the skill
+	Name          string         `json:"name,omitempty"` // the posted name, or else the name of the skill
 	ModelID       string         `json:"model_id,omitempty"`
 	BasePrompt    string         `json:"base_prompt,omitempty"`
 	EnvironmentID string         `json:"environment_id,omitempty"`
@@ -171,10 +171,10 @@ type HarnessConfig struct {
 	ReasoningLevel string `json:"reasoning_level,omitempty"`
 }
 
-// RunSkill is the first of the skills that a run was asked to work by.
+// RunSkill is the first skill that a run must work by.
 type RunSkill struct {
 	Name     string `json:"name"`
-	FullPath string `json:"full_path"` // with OWNER/REPOSITORY: before it, unless it is in the definitions
+	FullPath string `json:"full_path"` // OWNER/REPOSITORY:PATH, or only PATH if the definitions have the skill
 }
 
 // RunSchedule is the schedule that started a run, as it was at that time.
@@ -185,14 +185,14 @@ type RunSchedule struct {
 	Cron       string `json:"cron_schedule"`
 }
 
-// Usage is the usage that the harness of the run reported.
+// Usage is what the harness of a run reported as used.
 type Usage struct {
 	InferenceCostUSD float64 `json:"inference_cost_usd"`
 	TotalTokens      int64   `json:"total_tokens"`
 }
 
 // CreateRun is the body of POST /api/v1/agent/runs. It has all fields of the published API.
-// What the server cannot do of them, it refuses with the reason; docs/api.md has the list.
+// The server refuses fields that it cannot do, with the reason; docs/api.md lists them.
 type CreateRun struct {
 	Prompt      string            `json:"prompt"`
 	Title       string            `json:"title"`
@@ -219,11 +219,11 @@ type Image struct {
 	Data     []byte `json:"data"` // base64 in JSON
 }
 
-// RunAutomation asks for a run of an automation. All of it may be missing.
+// RunAutomation asks for a run of an automation. All fields may be missing.
 type RunAutomation struct {
 	Title   string          `json:"title"`   // empty: the automation's name
-	Prompt  string          `json:"prompt"`  // comes after that of the automation
-	Payload json.RawMessage `json:"payload"` // JSON, as of a delivery; absent or null: none
+	Prompt  string          `json:"prompt"`  // comes after the automation's prompt
+	Payload json.RawMessage `json:"payload"` // JSON, like the body of a delivery; absent or null: none
 }
 
 // FollowUp is the body of POST /api/v1/agent/runs/{id}/followups.
@@ -237,7 +237,7 @@ type FollowUp struct {
 type FollowedUp struct {
 	CreatedRun
 	FollowUpID string `json:"followup_id"` // equal to run_id
-	Outcome    string `json:"outcome"`     // handoff_execution; queue_pending: it waits for an earlier run of the conversation
+	Outcome    string `json:"outcome"`     // handoff_execution; queue_pending: the run waits for an earlier run of the conversation
 }
 
 // RetryRun is the body of POST /api/v1/agent/runs/{id}/retry. It may be missing.
@@ -277,7 +277,7 @@ type RunConfig struct {
 	} `json:"session_sharing"`
 }
 
-// InferenceProviders is where the model calls of a RunConfig go.
+// InferenceProviders says where the model calls of a run go.
 type InferenceProviders struct {
 	AWS *struct {
 		Disabled bool   `json:"disabled"`
@@ -286,7 +286,8 @@ type InferenceProviders struct {
 	} `json:"aws"`
 }
 
-// MCPServer is one of RunConfig: an identifier that the server maps, a program, or a URL.
+// MCPServer is an MCP server of a RunConfig: an identifier that the server maps, a program, or a
+// URL.
 type MCPServer struct {
 	WarpID  string            `json:"warp_id"`
 	Command string            `json:"command"`

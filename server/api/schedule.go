@@ -11,7 +11,7 @@ type Schedule struct {
 	Name           string            `json:"name"`
 	Cron           string            `json:"cron_schedule"`
 	Enabled        bool              `json:"enabled"`
-	PausedReason   string            `json:"paused_reason,omitempty"` // if the server paused it, because its key has ended
+	PausedReason   string            `json:"paused_reason,omitempty"` // set if the server paused the schedule, because its key has ended
 	Prompt         string            `json:"prompt"`
 	Factory        string            `json:"factory"`
 	Automation     string            `json:"automation,omitempty"` // the automation whose file defines it
@@ -27,11 +27,11 @@ type Schedule struct {
 	UpdatedAt      time.Time         `json:"updated_at"`
 }
 
-// ScheduleHistory is when a schedule last fired, and when it will fire next.
+// ScheduleHistory tells when a schedule last fired, and when it will fire next.
 type ScheduleHistory struct {
 	LastRan *time.Time `json:"last_ran"`
 	NextRun *time.Time `json:"next_run"`
-	// NextRuns are the next times at which it will fire, the first one first.
+	// NextRuns are the next times at which the schedule will fire, the earliest first.
 	NextRuns []time.Time `json:"next_runs"`
 }
 
@@ -40,12 +40,12 @@ type WriteSchedule struct {
 	Name    string `json:"name"`
 	Cron    string `json:"cron_schedule"`
 	Enabled *bool  `json:"enabled"`
-	Team    *bool  `json:"team"` // there is one team
+	Team    *bool  `json:"team"` // without effect, because there is only one team
 	ScheduledRun
 }
 
-// ScheduledRun is the request with which the runs of a schedule are created. The store
-// keeps this JSON, so fields may only be added.
+// ScheduledRun is the request that creates the runs of a schedule. The store keeps this JSON,
+// so fields may only be added.
 type ScheduledRun struct {
 	Prompt   string            `json:"prompt,omitempty"`
 	Config   json.RawMessage   `json:"agent_config,omitempty"` // a RunConfig

@@ -23,45 +23,45 @@ type SignatureScheme struct {
 	Method    string   `json:"method"`
 	Setup     string   `json:"setup"`
 	Note      string   `json:"note"`
-	// SecretIsYours tells that the sender takes a secret of your choice. If not, it makes one.
+	// SecretIsYours tells that the sender takes a secret of your choice. If not, the sender makes
+	// the secret.
 	SecretIsYours bool  `json:"secret_is_yours"`
 	Guide         Guide `json:"guide"`
 }
 
-// Guide is how to make a sender deliver here, step by step. In its texts, **text** is a name
-// on the sender's own pages and `text` is to be copied. Of a scheme, {url} and {secret} stand
-// for the URL of a webhook and the name of its secret.
+// Guide says step by step how to make a sender deliver here. In its texts, **text** is a name
+// on the sender's own pages, and the reader copies `text`. In the guide of a scheme, {url} and
+// {secret} stand for the URL of a webhook and the name of its secret.
 type Guide struct {
 	Steps  []string `json:"steps"`
 	First  string   `json:"first,omitempty"`  // what the sender sends before the first event
 	Source string   `json:"source,omitempty"` // the sender's own page about it
 }
 
-// WebhookSetup is GET /api/v1/webhooks/<name>/setup: the Guide of a webhook's sender, filled
-// in.
+// WebhookSetup is GET /api/v1/webhooks/<name>/setup: the Guide of a webhook's sender, with the
+// webhook's URL and secret.
 type WebhookSetup struct {
 	Webhook  string `json:"webhook"`
-	Provider string `json:"provider,omitempty"` // whose scheme the webhook has
+	Provider string `json:"provider,omitempty"` // the provider of the webhook's scheme
 	Guide
 	// Command sends a delivery as the sender does, if the variable of its first line is set.
 	Command string `json:"command"`
-	Curl    string `json:"curl,omitempty"` // the same without triphammer, if the proof needs no computing
-	// Samples are deliveries that the sender could send. The first is that of a test for which no
-	// other is chosen.
+	Curl    string `json:"curl,omitempty"` // the same with curl; missing if the proof must be computed
+	// Samples are deliveries that the sender could send. The first is the default for a test.
 	Samples []Sample `json:"samples"`
 	// CannotTest says why the server cannot send a test; empty: it can.
 	CannotTest string `json:"cannot_test,omitempty"`
 }
 
-// Sample is an example of what a sender sends.
+// Sample is an example of a sender's delivery.
 type Sample struct {
 	Event   string            `json:"event"`
 	Headers map[string]string `json:"headers"`
 	Payload json.RawMessage   `json:"payload"`
 }
 
-// ShowScheme is a scheme in the JSON of the API, and of the command schemes, which needs no
-// server.
+// ShowScheme is a scheme in the JSON of the API, which the command schemes shows without a
+// server, too.
 func ShowScheme(s *signature.Scheme) SignatureScheme {
 	return SignatureScheme{
 		Name: s.Name, Provider: s.Provider, Certainty: s.Certainty(), Proof: string(s.Proof), Source: s.Source, Algorithm: string(s.Algorithm),

@@ -7,7 +7,7 @@ type Secret struct {
 	Name       string      `json:"name"`
 	Generation int64       `json:"generation"`
 	SetAt      time.Time   `json:"set_at"`
-	Source     string      `json:"source,omitempty"` // where it comes from, if it is not in the store
+	Source     string      `json:"source,omitempty"` // the place outside the store that has the secret; missing: the store has it
 	UsedBy     []SecretUse `json:"used_by"`
 	Pending    bool        `json:"pending"` // a newer value waits for the next apply
 	Warning    string      `json:"warning,omitempty"`

@@ -13,13 +13,13 @@ import (
 // Status is GET /api/v1/status.
 type Status struct {
 	Version string `json:"version"`
-	// BaseURL is how others reach the server and its pages.
+	// BaseURL is the address at which others reach the server and its pages.
 	BaseURL   string           `json:"base_url"`
 	Factories []FactoryStatus  `json:"factories"`
 	Runs      map[string]int64 `json:"runs"` // number of unfinished runs, by state
 	Storage   Storage          `json:"storage"`
 	Clock     Clock            `json:"clock"`
-	// Certificate is missing without TLS, and while no server runs.
+	// Certificate is missing if the server has no TLS, and while no server runs.
 	Certificate *Certificate `json:"tls_certificate,omitempty"`
 	// Isolation is missing while no server runs.
 	Isolation *Isolation `json:"isolation,omitempty"`
@@ -36,10 +36,10 @@ type Certificate struct {
 // Machine is what the server found on its machine, for the runs that it executes.
 type Machine struct {
 	System      string    `json:"system"`        // such as linux/amd64
-	Git         string    `json:"git,omitempty"` // its version; empty: there is none
+	Git         string    `json:"git,omitempty"` // version of git; missing: there is no git
 	Harnesses   []Harness `json:"harnesses"`
-	MaxRuns     int       `json:"max_runs"`     // at once; 0: it starts none
-	WorkerHosts []string  `json:"worker_hosts"` // its names as a worker
+	MaxRuns     int       `json:"max_runs"`     // number of runs at once; 0: the server starts no runs
+	WorkerHosts []string  `json:"worker_hosts"` // names of the server as a worker
 }
 
 // Harness is an agent that is known by name.
@@ -50,15 +50,15 @@ type Harness struct {
 
 // Isolation is what is around the runs of the server (SPEC 14).
 type Isolation struct {
-	Name       string   `json:"name"`                 // of all runs that demand no other; empty: nothing works
-	User       string   `json:"user,omitempty"`       // of the runs, if it is not that of the server
+	Name       string   `json:"name"`                 // for all runs that demand no other isolation; empty: no isolation works
+	User       string   `json:"user,omitempty"`       // user of the runs; missing: the server's user
 	Containers string   `json:"containers,omitempty"` // container engine for runs that demand an image or a container
-	Lacking    []string `json:"lacking"`              // why there is no stronger isolation
-	Limits     []string `json:"limits"`               // how the limits of runs are kept
+	Lacking    []string `json:"lacking"`              // why no stronger isolation works
+	Limits     []string `json:"limits"`               // how the limits of runs are enforced
 }
 
-// Clock is whether the server trusts the machine's clock. While it does not, nothing is
-// deleted because of its age.
+// Clock tells whether the server trusts the machine's clock. While it does not, it deletes
+// nothing because of its age.
 type Clock struct {
 	Now          time.Time  `json:"now"`
 	Expected     time.Time  `json:"expected"`                // what the clock would show if it had not jumped
@@ -66,7 +66,7 @@ type Clock struct {
 	Problem      string     `json:"problem,omitempty"`       // a text for people
 }
 
-// Storage is whether the store accepts deliveries, and how much disk space is free.
+// Storage tells whether the store accepts deliveries, and how much disk space is free.
 type Storage struct {
 	// State is ok, low (new runs wait), critical (the run that takes the most is stopped) or
 	// failing (deliveries are not accepted).
@@ -83,16 +83,16 @@ type Volume struct {
 	FreeFiles  *int64 `json:"free_files,omitempty"` // free inodes, if the file system counts them
 }
 
-// FactoryStatus is what one factory serves, and why it serves nothing newer.
+// FactoryStatus tells what one factory serves, and why it serves nothing newer.
 type FactoryStatus struct {
 	Name         string       `json:"name"`
 	Title        string       `json:"title,omitempty"` // the name in the definition
 	Repository   string       `json:"repository"`
 	Branch       string       `json:"branch"`
 	Path         string       `json:"path"`
-	Hosted       bool         `json:"hosted"`              // the repository lives on this server
-	CloneURL     string       `json:"clone_url,omitempty"` // of a hosted one
-	Links        *Links       `json:"links,omitempty"`     // the pages of the service that has the repository, if they are known
+	Hosted       bool         `json:"hosted"`              // the repository is on this server
+	CloneURL     string       `json:"clone_url,omitempty"` // only of a hosted factory
+	Links        *Links       `json:"links,omitempty"`     // pages of the service that has the repository, if they are known
 	Head         string       `json:"head"`
 	Applied      *AppliedRef  `json:"applied"`
 	LastApply    *LastApply   `json:"last_apply"`
@@ -101,19 +101,19 @@ type FactoryStatus struct {
 	Paused       []Paused     `json:"paused"`
 	CheckedAt    *time.Time   `json:"checked_at,omitempty"`      // when the head was last read
 	LookingSince *time.Time   `json:"looking_since,omitempty"`   // when the present look at the head began
-	Received     int64        `json:"received_bytes,omitempty"`  // in the present look at a repository on another machine
-	Said         string       `json:"repository_says,omitempty"` // of its work for that look
+	Received     int64        `json:"received_bytes,omitempty"`  // in the present look at a remote repository
+	Said         string       `json:"repository_says,omitempty"` // the repository's last line about its work for that look
 	Error        string       `json:"error,omitempty"`
 	Reason       string       `json:"reason,omitempty"` // the kind of the error, an applier.Reason
 	Since        *time.Time   `json:"since,omitempty"`
 	NextAttempt  *time.Time   `json:"next_attempt,omitempty"`
 }
 
-// WaitsForCommit says of an Empty factory why it serves nothing.
+// WaitsForCommit says why an Empty factory serves nothing.
 const WaitsForCommit = "the repository waits for its first commit"
 
-// Empty tells whether the factory has a repository on the server without a commit: nothing is
-// wrong, though Error says why nothing serves.
+// Empty tells whether the factory's repository has no commit yet. Nothing is wrong then, though
+// Error says why nothing serves.
 func (f FactoryStatus) Empty() bool { return f.State == "waiting" && f.Error != "" }
 
 // PinRequest is the body of POST /api/v1/factories/<name>/pin.
@@ -123,7 +123,7 @@ type PinRequest struct {
 	Until  *time.Time `json:"until,omitempty"`
 }
 
-// AppliedRef is the commit that serves.
+// AppliedRef is the live commit.
 type AppliedRef struct {
 	Commit  string    `json:"commit"`
 	At      time.Time `json:"at"`
@@ -149,8 +149,8 @@ type FactoryRequest struct {
 }
 
 // Links are templates of the addresses of pages about a repository, on the service that has
-// it. {commit}, {path} (from the folder that holds factory.yaml) and {line} are to be
-// replaced.
+// the repository. The reader replaces {commit}, {path} (from the folder that holds
+// factory.yaml) and {line}.
 type Links struct {
 	Repository string `json:"repository"`
 	Commit     string `json:"commit"`

@@ -23,11 +23,11 @@ type Agents struct {
 // AgentRow is an agent in the list.
 type AgentRow struct {
 	Name, Factory, Type, Description string
-	Environment                      string // in which it works, if nothing says another one
-	Users                            int    // automations that it works for
+	Environment                      string // the environment in which the agent works, unless something names another
+	Users                            int    // number of automations that the agent works for
 }
 
-// Foreman tells whether it works for the automations that name no agent.
+// Foreman tells whether the agent works for the automations that name no agent.
 func (a AgentRow) Foreman() bool { return a.Type == foreman }
 
 const foreman = "FOREMAN"
@@ -57,7 +57,7 @@ func agentsPage(v *Visit) (page Agents, err error) {
 	return page, nil
 }
 
-// agents are the agents of a factory, or of all.
+// agents are the agents of a factory, or of all factories.
 func (v *Visit) agents(factory string) (found []AgentRow, err error) {
 	list, err := all[api.AgentEntry](v, "/agent", url.Values{"factory": {factory}}, maxListed)
 	if err != nil {
@@ -100,11 +100,11 @@ func agentPage(v *Visit, factory, name string) (page Agent, err error) {
 	return page, nil
 }
 
-// AgentForm is the form for what is common in an agent.
+// AgentForm is the form for the common keys of an agent.
 type AgentForm struct {
 	definitionForm
 	Texts       url.Values // of the other keys
-	Model       string     // the key that says the model
+	Model       string     // the key that has the model
 	First       bool       // the factory has no agent yet
 	Envs        []string
 	SecretNames []string
@@ -117,11 +117,10 @@ func (AgentForm) template() *template.Template { return agentEdit() }
 // Types are the types of agents to choose from.
 func (AgentForm) Types() []string { return schema.AgentTypes }
 
-// Harnesses are the harnesses that need no more than a name.
+// Harnesses are the harnesses that need only a name.
 func (AgentForm) Harnesses() []string { return []string{"claude", "codex", "gemini", "opencode"} }
 
-// fields are the keys that have a field. The model may be that of the harness, or a key of
-// its own.
+// fields are the keys that have a field. The model may be a key of the harness or a separate key.
 func (p *AgentForm) fields() map[string]field {
 	p.Model = "harness.model"
 	if at(p.there.Keys, "model") != nil {
@@ -143,7 +142,7 @@ func agentForm(v *Visit) (page AgentForm, err error) {
 	return page, err
 }
 
-// offer reads what there is to choose from.
+// offer reads the choices of the form.
 func (p *AgentForm) offer(v *Visit) error {
 	known, err := v.agents(p.Home.Name)
 	if err != nil {

@@ -33,7 +33,7 @@ var assets = sync.OnceValue(func() map[string]asset {
 	add := func(files fs.FS, dir string) {
 		entries, err := fs.ReadDir(files, dir)
 		if err != nil {
-			panic(err) // the program was built without them
+			panic(err) // the program was built without the files
 		}
 		for _, e := range entries {
 			data, err := fs.ReadFile(files, path.Join(dir, e.Name()))
@@ -47,7 +47,7 @@ var assets = sync.OnceValue(func() map[string]asset {
 	add(thirdparty.Web, "htmx")
 	add(thirdparty.Web, "fonts")
 	add(docs.Pictures, "screenshots")
-	// In one file, because htmx starts without an extension that comes later.
+	// All scripts are in one file, because htmx ignores an extension that loads after it starts.
 	var script []byte
 	for _, part := range []string{"htmx.min.js", "hx-sse.min.js", "triphammer.js"} {
 		script = append(append(script, found[part].data...), "\n;\n"...)
@@ -57,7 +57,7 @@ var assets = sync.OnceValue(func() map[string]asset {
 	return found
 })
 
-// AssetPath is the path below which files that pages load are served.
+// AssetPath is the path below which the server has the files that pages load.
 const AssetPath = "/static/"
 
 // Asset finds a file that pages load, by its name.
@@ -66,7 +66,7 @@ func Asset(name string) (data []byte, contentType, hash string, ok bool) {
 	return a.data, mime.TypeByExtension(path.Ext(name)), a.hash, ok
 }
 
-// assetURL is the address of a file: with its hash, so that browsers can keep it.
+// assetURL is the address of a file. It has the hash of the file, so that browsers can keep it.
 func assetURL(base, name string) (string, error) {
 	a, ok := assets()[name]
 	if !ok {

@@ -13,11 +13,11 @@ import (
 	"triphammer/server/run/event"
 )
 
-// recentTests is what an automation makes of the last deliveries to its webhooks.
+// recentTests are the tests of an automation with the last deliveries to its webhooks.
 type recentTests struct {
 	Tests  []Tested // newest first
-	Wanted int
-	Why    []whyNot // why it wanted the others not, the most frequent first
+	Wanted int      // deliveries that matched
+	Why    []whyNot // why the others did not match, the most frequent reason first
 }
 
 // whyNot is the path of a condition, and how many deliveries failed there first.
@@ -26,10 +26,10 @@ type whyNot struct {
 	Count int
 }
 
-// Strip draws them.
+// Strip draws the tests.
 func (r recentTests) Strip() template.HTML { return stripOf(r.Tests) }
 
-// Others is how many it would not start on.
+// Others is the number of deliveries that would not start the automation.
 func (r recentTests) Others() int { return len(r.Tests) - r.Wanted }
 
 // recentTests tests the payload filters of an automation with the last deliveries to the
@@ -55,7 +55,7 @@ func (v *Visit) recentTests(a api.Automation) (recent recentTests, err error) {
 		var verdict api.FilterVerdict
 		if err := v.Send("POST", "/filters/test", api.TestFilter{Factory: a.Factory, Automation: a.Name, DeliveryID: d.ID}, &verdict); err != nil {
 			if refused := (*Refused)(nil); errors.As(err, &refused) {
-				continue // it was deleted meanwhile, or is damaged
+				continue // the delivery was deleted meanwhile, or is damaged
 			}
 			return recent, err
 		}
@@ -99,7 +99,7 @@ func valueInWords(key string, raw json.RawMessage) string {
 	return strings.Join(parts, ", ")
 }
 
-// budgetInWords are the parts of a budget, those of a run first.
+// budgetInWords are the parts of a budget, beginning with the limits of one run.
 func budgetInWords(budget map[string]json.RawMessage) (parts []string) {
 	for _, part := range []struct{ key, thing, of string }{
 		{"usd", "", "a run"}, {"tokens", "token", "a run"}, {"turns", "turn", "a run"}, {"usdPerDay", "", "a day"}, {"tokensPerDay", "token", "a day"},

@@ -18,7 +18,7 @@ func (p Automation) Status() int {
 	return p.kept.Status()
 }
 
-// runAutomation starts a run of an automation, and leads to it.
+// runAutomation starts a run of an automation, and sends the browser to the run's page.
 func runAutomation(v *Visit) (Content, error) {
 	factory, name := v.Param("name"), v.Param("automation")
 	form := byHand{Prompt: strings.ReplaceAll(strings.TrimSpace(v.Form.Get("prompt")), "\r\n", "\n"), Payload: strings.TrimSpace(v.Form.Get("payload"))}

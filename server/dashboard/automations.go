@@ -27,8 +27,8 @@ var automationRoutes = append(
 // Automations is the list of automations.
 type Automations struct {
 	Page
-	Automations []AutomationRow // paused ones first
-	Counting    bool            // not all of the figures are there yet
+	Automations []AutomationRow // paused automations first
+	Counting    bool            // the figures are not complete yet
 }
 
 // AutomationRow is an automation of the list.
@@ -91,7 +91,7 @@ func automationsPage(v *Visit) (page Automations, err error) {
 // trigger is one trigger in words.
 type trigger struct {
 	Text string
-	Idle string // why it starts nothing, or not for all of its webhooks
+	Idle string // why the trigger starts nothing, or not for all of its webhooks
 }
 
 func showTrigger(t api.Trigger) trigger {
@@ -110,7 +110,7 @@ type Automation struct {
 	Page
 	Automation api.Automation
 	State      state
-	Definition api.Definition // as the newest commit has it; its file is not newer than what serves of a factory elsewhere
+	Definition api.Definition // from the newest commit of a hosted factory, or from the live commit of another factory
 	Wants      []want
 	Keys       []keyValue // the other keys of the file
 	Runs       []api.Run
@@ -124,7 +124,7 @@ type Automation struct {
 // want is a trigger of the file in words.
 type want struct {
 	Text       string
-	Conditions []keyValue // of its payload filter
+	Conditions []keyValue // of the trigger's payload filter
 }
 
 type keyValue struct{ Key, Value string }
@@ -132,11 +132,11 @@ type keyValue struct{ Key, Value string }
 // aMonth is the length of time that the figures of automations cover.
 const aMonth = "720h"
 
-// month is what the runs of an automation that ended in 30 days came to.
+// month has the sums of an automation's runs that ended in the last 30 days.
 type month struct {
 	Runs, Well int64
 	USD        float64
-	Counting   bool // not all are counted yet
+	Counting   bool // not all runs are counted yet
 }
 
 func monthOf(s api.Stats, a api.Automation) month {
@@ -168,7 +168,7 @@ func automationPage(v *Visit, factory, name string) (page Automation, err error)
 	page.Automation, page.State = found, automationState(found)
 	page.File = page.placeOf(found.Factory, found.Path)
 	if err = v.Get(escaped("/factories", found.Factory, "automations", name), &page.Definition); err != nil {
-		if _, err = told(err); err != nil { // without it: a pin serves an automation that the newest commit does not have
+		if _, err = told(err); err != nil { // the newest commit may lack an automation that a pin serves
 			return page, err
 		}
 	}
@@ -188,7 +188,7 @@ func automationPage(v *Visit, factory, name string) (page Automation, err error)
 	return page, err
 }
 
-// automation finds an automation that serves.
+// automation finds a live automation.
 func (v *Visit) automation(factory, name string) (found api.Automation, err error) {
 	list, err := all[api.Automation](v, "/automations", url.Values{"factory": {factory}}, maxListed)
 	if err != nil {
@@ -223,7 +223,7 @@ func inWords(raw json.RawMessage) (wants []want, others []keyValue) {
 		}
 		Schedule struct{ Name, Cron string }
 	}
-	_ = json.Unmarshal(keys["triggers"], &triggers) // what is not as expected is not shown in words
+	_ = json.Unmarshal(keys["triggers"], &triggers) // triggers of another form are not shown in words
 	for _, t := range triggers {
 		w := want{Text: t.Provider + ", " + t.Event}
 		switch {
@@ -238,10 +238,10 @@ func inWords(raw json.RawMessage) (wants []want, others []keyValue) {
 	return wants, otherKeys(raw, "triggers", "enabled")
 }
 
-// otherKeys are the keys of a file that are not shown elsewhere.
+// otherKeys are the keys of a file that the page does not show elsewhere.
 func otherKeys(raw json.RawMessage, elsewhere ...string) (others []keyValue) {
 	var keys map[string]json.RawMessage
-	_ = json.Unmarshal(raw, &keys) // of what is no mapping nothing is shown
+	_ = json.Unmarshal(raw, &keys) // nothing is shown of a value that is no mapping
 	for _, key := range slices.Sorted(maps.Keys(keys)) {
 		if !slices.Contains(elsewhere, key) {
 			others = append(others, keyValue{key, valueInWords(key, keys[key])})
@@ -250,7 +250,7 @@ func otherKeys(raw json.RawMessage, elsewhere ...string) (others []keyValue) {
 	return others
 }
 
-// conditions are those of a payload filter, by the path of what they look at.
+// conditions are the conditions of a payload filter, by the path of the field.
 func conditions(path string, raw json.RawMessage, depth int) (all []keyValue) {
 	var values []any
 	if json.Unmarshal(raw, &values) == nil {
@@ -286,7 +286,7 @@ func enableAutomation(on bool) func(*Visit) (SeeOther, error) {
 	}
 }
 
-// AutomationForm is the form for what is common in an automation.
+// AutomationForm is the form for the common keys of an automation.
 type AutomationForm struct {
 	definitionForm
 	Webhook  string
@@ -294,7 +294,7 @@ type AutomationForm struct {
 	Cron     string
 	Agent    string
 	Env      string
-	Complex  bool // its triggers do not fit the form
+	Complex  bool // the triggers do not fit the form
 	Webhooks []string
 	Agents   []string
 	Envs     []string
@@ -317,13 +317,14 @@ func automationForm(v *Visit) (page AutomationForm, err error) {
 		EnvironmentID string `json:"environmentId"`
 		Triggers      []map[string]json.RawMessage
 	}
-	_ = json.Unmarshal(page.there.Keys, &keys) // what the form cannot show is complex
+	_ = json.Unmarshal(page.there.Keys, &keys) // Complex covers keys that the form cannot show
 	page.Agent, page.Env, page.Webhook = keys.Agent, keys.EnvironmentID, ""
 	page.Complex = !page.fill(keys.Triggers)
 	return page, nil
 }
 
-// fill fills in triggers, if the form can show them: one of a webhook, one of a schedule.
+// fill fills in triggers, if the form can show them: at most one of a webhook and one of a
+// schedule.
 func (p *AutomationForm) fill(triggers []map[string]json.RawMessage) bool {
 	for _, t := range triggers {
 		var provider string
@@ -347,7 +348,7 @@ func (p *AutomationForm) fill(triggers []map[string]json.RawMessage) bool {
 	return showable(p.Payload)
 }
 
-// offer reads what there is to choose from.
+// offer reads the choices of the form.
 func (p *AutomationForm) offer(v *Visit) error {
 	of := url.Values{"factory": {p.Home.Name}}
 	hooks, err := all[api.Webhook](v, "/webhooks", of, maxListed)
@@ -391,7 +392,7 @@ func saveAutomation(v *Visit) (Content, error) {
 	return page, page.offer(v)
 }
 
-// keys are those of the file, as the form has them. An empty one is taken out.
+// keys are the keys of the file, with the values of the form. An empty value removes a key.
 func (p *AutomationForm) keys() (keys map[string]any, problem string) {
 	keys = map[string]any{"agent": nil, "environmentId": nil}
 	if p.Agent != "" {

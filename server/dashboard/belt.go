@@ -10,20 +10,20 @@ import (
 )
 
 // belt is the drawing of how far a delivery or a run came. Every size of it draws the same
-// head, kind and sentence. html/template does not escape what the methods return: only Say is
-// not a constant, and it is escaped.
+// head, kind and sentence. html/template does not escape the results of the methods, so the
+// methods escape Say; everything else in them is constant.
 type belt struct {
 	Cells int
-	Head  int    // index of the cell where it is
+	Head  int    // index of the cell that the delivery or run has reached
 	Kind  string // of the head: ok, fail, run, wait, skip, none, stop
-	Say   string // for who does not see the drawing
+	Say   string // the drawing in words, for people who do not see it
 }
 
 // The stages of the belt of a delivery, as SPEC 7.1 names them.
 var stages = []string{"received", "authenticated", "parsed", "new", "matched", "run"}
 
-// deliveryBelt is the belt of an entry of the log of deliveries, with the states of its runs, or
-// with others that are to be shown.
+// deliveryBelt is the belt of an entry in the log of deliveries. It shows the given states instead
+// of the states of the delivery's runs, if there are any.
 func deliveryBelt(d api.Delivery, states ...string) belt {
 	if len(states) == 0 {
 		for _, r := range d.StartedRuns {
@@ -57,7 +57,7 @@ func deliveryBelt(d api.Delivery, states ...string) belt {
 	return at(5, kind, "matched; "+say)
 }
 
-// worst is the state that matters most of several runs.
+// worst is the most important of the states of several runs.
 func worst(states []string) (kind, say string) {
 	for _, k := range []string{"fail", "run", "wait", "stop", "ok"} {
 		for _, s := range states {
@@ -169,13 +169,13 @@ func (b belt) head(s *strings.Builder, x float64) {
 
 // station is one cell of the large belt.
 type station struct {
-	Name, Class string // past, rest, or head with its kind
-	Icon        string // of the head
-	Say         string // of the head, in words
+	Name, Class string // Class is past, rest, or head with its kind
+	Icon        string // only of the head
+	Say         string // only of the head: its state in words
 	Fact        string
 }
 
-// stations are those of the large belt of what has stages. kind is that of the head.
+// stations are the cells of the large belt for the stages. kind is the kind of the head.
 func stations(all []api.Stage, kind, say string) []station {
 	head := len(all) - 1
 	for i, s := range all {
@@ -203,7 +203,7 @@ func stations(all []api.Stage, kind, say string) []station {
 	return shown
 }
 
-// gauge is the belt of conditions; some of them hold.
+// gauge is the belt of a number of conditions, and how many of them hold.
 func gauge(held, of int) belt {
 	kind, head := "fail", held
 	if held >= of {
@@ -212,5 +212,5 @@ func gauge(held, of int) belt {
 	return belt{max(of, 1), max(head, 0), kind, fmt.Sprintf("%d of %d conditions hold", held, of)}
 }
 
-// emptyBelt is the belt of what has not begun.
+// emptyBelt is the belt of something that has not begun.
 func emptyBelt(say string) template.HTML { return belt{len(stages), 0, "wait", say}.Small() }

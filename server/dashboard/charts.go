@@ -10,8 +10,8 @@ import (
 
 // The drawings here consist of numbers and constants: html/template need not escape them.
 
-// chart draws deliveries by the hour: those that started runs, the others, and those that
-// were refused.
+// chart draws deliveries by the hour: deliveries that started runs, refused deliveries, and the
+// others.
 func chart(times []api.StatsTime) template.HTML {
 	all := make([]bar, len(times))
 	for i, t := range times {
@@ -20,8 +20,8 @@ func chart(times []api.StatsTime) template.HTML {
 	return bars(all)
 }
 
-// webhookChart draws those of a webhook: the accepted ones, duplicates, and those that were
-// refused.
+// webhookChart draws the deliveries to a webhook: accepted deliveries, duplicates, and refused
+// deliveries.
 func webhookChart(w api.WebhookStats) template.HTML {
 	all := make([]bar, len(w.Times))
 	for i, n := range w.Times {
@@ -30,7 +30,7 @@ func webhookChart(w api.WebhookStats) template.HTML {
 	return bars(all)
 }
 
-// bar is what came in a part of a time: three kinds, one above the other.
+// bar counts the deliveries of a part of a time: three kinds, drawn one above the other.
 type bar struct{ past, soft, fail int64 }
 
 func bars(all []bar) template.HTML {
@@ -61,7 +61,7 @@ func bars(all []bar) template.HTML {
 	return template.HTML(s.String())
 }
 
-// refused are the deliveries that were not accepted, and no duplicates.
+// refused counts the deliveries that were neither accepted nor duplicates.
 func refused(t api.StatsTime) int64 {
 	return t.Stopped["received"] + t.Stopped["authenticated"] + t.Stopped["parsed"]
 }
@@ -88,16 +88,17 @@ func spark(times, refused []int64) template.HTML {
 	return template.HTML(s.String())
 }
 
-// flowCell is one station of the belt of a time: what passed it, and what left there.
+// flowCell is one station of the belt of a time: how many deliveries passed it, and how many left
+// the belt there.
 type flowCell struct {
 	Name   string
 	Count  int64
 	Left   []string
-	Failed bool // what left there was refused
+	Failed bool // the deliveries that left the belt here were refused
 	Shape  template.HTML
 }
 
-// flow is the belt of a time: a cell's height is what passed it.
+// flow is the belt of a time. The height of a cell is the number of deliveries that passed it.
 func flow(t api.StatsTime, atWork int64) []flowCell {
 	left := func(n int64, what string) []string {
 		if n == 0 {
@@ -145,7 +146,7 @@ func flow(t api.StatsTime, atWork int64) []flowCell {
 			continue
 		}
 		at := 7.0
-		for _, p := range parts { // the runs, by what became of them
+		for _, p := range parts { // the runs by their ends
 			if p.runs > 0 {
 				to := at + 148*float64(p.runs)/float64(all)
 				cells[i].Shape += draw(p.class, at, to)
@@ -156,7 +157,7 @@ func flow(t api.StatsTime, atWork int64) []flowCell {
 	return cells
 }
 
-// strip draws tests as cells, the newest first: those that would trigger are tall.
+// strip draws tests as cells, the newest first. Tests that would trigger are tall.
 func strip(triggered []bool) template.HTML {
 	var s strings.Builder
 	n := 0

@@ -1,10 +1,10 @@
 // Package dashboard has the HTML pages: each with its handler, its template and its texts.
 //
-// It is a client of the HTTP API, as the command line is: it calls the API as the person who
-// looks, so that checks, the audit log and limits are in one place, and so that whatever a
-// page shows or does can be had by command. It knows no store and no other part of the server.
+// The pages are a client of the HTTP API, like the command line. A page calls the API as its
+// reader, so checks, the audit log and limits are in one place, and a command can do everything
+// that a page does. The package knows no store and no other part of the server.
 //
-// All pages can be read, and all forms used, without JavaScript. html/template escapes all
+// People can read all pages and use all forms without JavaScript. html/template escapes all
 // values, and Render makes characters visible that hide text or turn it around.
 package dashboard
 
@@ -31,9 +31,9 @@ var templates embed.FS
 // Route is a page, or the action of a form.
 type Route struct {
 	Method, Path string
-	// Scope is what the person must be allowed; empty: to read.
+	// Scope is the scope that the person needs; empty: to read.
 	Scope string
-	// Sends are the requests of the API other than GET that it makes, such as
+	// Sends are the requests of the API other than GET that the route makes, such as
 	// "POST /agent/runs/:id/cancel".
 	Sends []string
 
@@ -70,7 +70,7 @@ type Content interface{ template() *template.Template }
 // Status is the HTTP status of an answer that is not 200, such as a form with an error.
 type Status interface{ Status() int }
 
-// SeeOther sends the browser to another page, which says once what was done.
+// SeeOther sends the browser to another page, which shows Said once.
 type SeeOther struct {
 	To   string // a path below the base
 	Said string
@@ -78,7 +78,7 @@ type SeeOther struct {
 
 func (SeeOther) template() *template.Template { return nil }
 
-// Download answers with what the API answers to a GET of a path below api.Base.
+// Download answers with the API's answer to a GET of a path below api.Base.
 type Download struct{ Path string }
 
 func (Download) template() *template.Template { return nil }
@@ -90,19 +90,19 @@ type Page struct {
 	Base      string    // the path under which the server is reached, without a slash at its end
 	Here      string    // the path of the page
 	Again     string    // the address of the page, with its parameters
-	Factory   string    // to which the page is limited; empty: all
+	Factory   string    // the factory that the page is limited to; empty: all factories
 	At        time.Time // when the page was made
-	Theme     string    // that the person wants; empty: that of the browser
-	Said      string    // what the last action did
+	Theme     string    // the theme that the person wants; empty: the browser's theme
+	Said      string    // the result of the last action
 	Factories []api.FactoryStatus
 	AtWork    int64 // runs in progress
 }
 
-// May tells whether the person may use what needs a scope.
+// May tells whether the person has a scope.
 func (p Page) May(scope string) bool { return p.Person.May != nil && p.Person.May(scope) }
 
-// To is an address: a path below the base, and parameters by name and value; empty
-// ones are left out. It stays in the factory of the page.
+// To is an address: a path below the base, and parameters by name and value, without empty
+// parameters. It stays in the factory of the page.
 func (p Page) To(path string, parameters ...string) string {
 	query := make(url.Values)
 	if p.Factory != "" {
@@ -119,7 +119,7 @@ func (p Page) To(path string, parameters ...string) string {
 	return p.Base + path + "?" + query.Encode()
 }
 
-// LivePath is where open pages hear of changes.
+// LivePath is the path of the stream that tells open pages of changes.
 const LivePath = "/ui/events"
 
 // Of puts the name of the factory before a name, if the page shows several factories.
@@ -133,9 +133,9 @@ func (p Page) Of(factory, name string) string {
 // Live is the address of the stream that tells the page of changes since it was made. The
 // views are `deliveries`, `runs`, `definitions` and `run`, separated by spaces.
 //
-// A page stays as it is until it fetches itself again: by the same handler, when an event of
-// its view comes. So it has no other code, survives a restart of the server (the stream
-// connects again and tells what was missed), and works without scripts:
+// When an event of its view comes, the page fetches itself again, by the same handler. So it
+// needs no other code, survives a restart of the server (the stream connects again and tells
+// what was missed), and works without scripts:
 //
 //	{{template "live" ($.Live "runs")}}
 //	<section id="rows" hx-get="{{.Again}}" hx-trigger="runs from:body" hx-select="#rows" hx-swap="outerHTML">…</section>
@@ -144,9 +144,9 @@ func (p Page) Of(factory, name string) string {
 // event is `run`, with the state and the number of the newest transcript event.
 //
 // Rows are not inserted under the reader. An element with data-news="deliveries", hidden and with an
-// empty <b>, is shown with the number of new ones: <p data-news="deliveries" hidden><a href="…"><b></b>. Show them</a></p>.
-// Deliveries are counted after the parameter "after", the newest that the page shows, and with
-// the filters "webhook", "outcome" and "stopped".
+// empty <b>, is shown with the number of new deliveries: <p data-news="deliveries" hidden><a href="…"><b></b>. Show them</a></p>.
+// The stream counts the deliveries after the parameter "after" (the newest that the page shows)
+// that pass the filters "webhook", "outcome" and "stopped".
 func (p Page) Live(views string, parameters ...string) string {
 	query := url.Values{"view": strings.Fields(views), "at": {strconv.FormatInt(p.At.UnixMilli(), 10)}}
 	if p.Factory != "" {
@@ -160,7 +160,7 @@ func (p Page) Live(views string, parameters ...string) string {
 	return p.Base + LivePath + "?" + query.Encode()
 }
 
-// Current tells whether an entry of the navigation is that of the page.
+// Current tells whether an entry of the navigation leads to the page.
 func (p Page) Current(path string) bool {
 	if path == "/" {
 		return p.Here == "/"
@@ -206,12 +206,12 @@ var message = parse("message")
 
 func (Message) template() *template.Template { return message() }
 
-// functions are those of all templates. Files of pages add theirs.
+// functions are the functions of all templates. The files of pages add functions.
 var functions = template.FuncMap{}
 
-// parse reads the template of a page, in the layout of all pages and with the parts that
-// several have. It does so when the page is first asked for: most processes of this program,
-// such as the supervisors of runs, show none.
+// parse reads the template of a page, in the layout of all pages and with the shared parts. It
+// reads the template when the page is first requested, because most processes of this program,
+// such as the supervisors of runs, show no pages.
 func parse(name string) func() *template.Template {
 	return sync.OnceValue(func() *template.Template {
 		all := maps.Clone(functions)
@@ -220,7 +220,7 @@ func parse(name string) func() *template.Template {
 	})
 }
 
-// Render writes a page. No character on it hides text or turns it around, whoever wrote it.
+// Render writes a page. It makes characters visible that hide text or turn it around.
 func Render(w io.Writer, page Content) error {
 	var b bytes.Buffer
 	if err := page.template().Execute(&b, page); err != nil {

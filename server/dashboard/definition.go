@@ -23,17 +23,17 @@ var definitionRoutes = []Route{
 	post("/factories/:name/unpin", store.ScopeOperate, unpin, "DELETE /factories/:name/pin"),
 }
 
-// Definition says which commit of a factory serves, and which does not and why.
+// Definition says which commit of a factory is live, and why a newer commit is not.
 type Definition struct {
 	Page
 	Home     *api.FactoryStatus // nil: several factories, and none is chosen
 	State    state
 	Serves   *api.Apply
-	Failed   *api.Apply // the newest, if it does not serve
+	Failed   *api.Apply // the newest apply, if it did not succeed
 	Findings []finding
 	Plan     Plan
 	Applies  []api.Apply
-	Counts   []string // what serves, such as 6 webhooks
+	Counts   []string // numbers of live definitions, such as 6 webhooks
 }
 
 var definition = parse("definition")
@@ -46,7 +46,7 @@ type Plan struct {
 	BackTests []applier.BackTest
 }
 
-// planOf reads the plan of an apply; an empty one if there is none.
+// planOf reads the plan of an apply. The plan is empty if the apply has none.
 func planOf(raw json.RawMessage) (p Plan) {
 	_ = json.Unmarshal(raw, &p.Plan)
 	return p
@@ -85,7 +85,7 @@ type numbered struct {
 	Text string
 }
 
-// findingsOf shows diagnostics, with the texts of their files as far as text has them.
+// findingsOf shows diagnostics, with the lines of their files if text has the files.
 func findingsOf(all schema.Diagnostics, text func(path string) string, to func(path string, line int) string) []finding {
 	var shown []finding
 	for _, d := range all {
@@ -102,7 +102,7 @@ func findingsOf(all schema.Diagnostics, text func(path string) string, to func(p
 	return shown
 }
 
-// occasion is what made the server apply a commit.
+// occasion describes the trigger of an apply.
 func occasion(trigger string) string {
 	in, known := map[string]string{
 		"watch": "found in the repository", "start": "at the start of the server", "retry": "tried again", "secret": "after a secret was set",
@@ -117,8 +117,9 @@ func occasion(trigger string) string {
 // findingGroup are findings of one kind.
 type findingGroup struct{ Whole, Rest []finding }
 
-// findingGroups puts findings of one code together. Of many, the first is shown whole, and of
-// the others where they are and what they say: one slip can be a finding in each of many files.
+// findingGroups puts findings of one code together, because one slip can be a finding in each of
+// many files. The page shows the first finding whole, and only the places and messages of the
+// others.
 func findingGroups(all []finding) (groups []findingGroup) {
 	const many = 4
 	found := make(map[string]int)
@@ -155,7 +156,7 @@ func clipped(line string) string {
 	return line
 }
 
-// caret points at a column of a line: tabs stay, so that it stands below.
+// caret points at a column of a line. It keeps tabs, so that the mark stands below the column.
 func caret(line string, column int) string {
 	r := []rune(line)
 	if column < 1 || column > min(len(r)+1, maxLine) {
@@ -189,7 +190,7 @@ func definitionState(f api.FactoryStatus) state {
 	return state{"ok", "Serves"}
 }
 
-// applyState is the outcome of an apply, which serves or did so before.
+// applyState is the outcome of an apply for people; serves is the ID of the live apply.
 func applyState(a api.Apply, serves string) state {
 	switch {
 	case a.ID == serves:
@@ -255,12 +256,12 @@ func definitionPage(v *Visit) (page Definition, err error) {
 	return page, nil
 }
 
-// filesOfKind are the paths of the definitions of a kind that serve.
+// filesOfKind are the paths of the live definitions of a kind.
 func filesOfKind(v *Visit, f *api.FactoryStatus, kind string) (paths []string) {
 	var shown api.ApplyFiles
 	if v.applied == nil {
 		if v.Get("/applies/"+url.PathEscape(f.Applied.ApplyID)+"/files", &shown) != nil {
-			return nil // the page is good without
+			return nil // the page is useful without the paths
 		}
 		v.applied = &shown
 	}
@@ -332,8 +333,8 @@ func unpin(v *Visit) (SeeOther, error) {
 // to is the path of a page with parameters; empty ones are left out.
 func to(path string, parameters ...string) string { return Page{}.To(path, parameters...) }
 
-// until reads when something ends by itself: a number of hours from now in the form, or
-// nothing.
+// until reads the end of a pause or a pin from the form, as a number of hours from now; nil: no
+// end.
 func (v *Visit) until() (*time.Time, error) {
 	hours := v.Form.Get("hours")
 	if hours == "" {
@@ -354,10 +355,10 @@ type Apply struct {
 	State    state
 	Findings []finding
 	Plan     Plan
-	From     *api.ApplyDiff // the difference to an earlier one
+	From     *api.ApplyDiff // the difference to an earlier apply
 	Files    []api.AppliedFile
-	Text     *api.AppliedFile // the requested one
-	Earlier  []api.Apply      // to compare with
+	Text     *api.AppliedFile // the requested file
+	Earlier  []api.Apply      // for comparisons
 }
 
 var applyTemplate = parse("apply")

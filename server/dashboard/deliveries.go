@@ -27,16 +27,16 @@ type Deliveries struct {
 	Page
 	Rows     []api.Delivery
 	Next     string // cursor of the next page, or empty
-	Searched bool   // the page is not full, and there is more to look through
+	Searched bool   // the page is not full, but there are more deliveries to search
 	Newest   string // the newest delivery that matches, unless this is an older page
 	Webhooks []string
 	Filter   DeliveryFilter
 	Views    []View
 	Stats    api.Stats
-	Command  string // that lists the same
+	Command  string // a command that lists the same deliveries
 }
 
-// DeliveryFilter is what the address selects.
+// DeliveryFilter are the filters in the address.
 type DeliveryFilter struct{ Webhook, Outcome, Stopped, Since, Text, Cursor string }
 
 // View is a list that a page offers, with the number of its entries.
@@ -47,7 +47,7 @@ type View struct {
 	Current bool
 }
 
-// deliverySpans are the lengths of time that deliveries can be selected by.
+// deliverySpans are the choices of a length of time.
 var deliverySpans = []struct{ Value, Name string }{{"1h", "1 hour"}, {"24h", "24 hours"}, {"168h", "7 days"}, {"720h", "30 days"}}
 
 var deliveries = parse("deliveries")
@@ -60,7 +60,7 @@ func (Deliveries) Spans() []struct{ Value, Name string } { return deliverySpans 
 // Stages are the choices of the filter Stopped at.
 func (Deliveries) Stages() []string { return terms.Stages }
 
-// Span is the time that is counted, in words.
+// Span is the time of the figures, in words.
 func (d Deliveries) Span() string {
 	for _, s := range deliverySpans {
 		if s.Value == d.Filter.Since {
@@ -70,7 +70,7 @@ func (d Deliveries) Span() string {
 	return "24 hours"
 }
 
-// Going are the rows that change by themselves, for their runs go on.
+// Going are the deliveries whose runs go on, so that their rows change.
 func (d Deliveries) Going() (ids []string) {
 	for _, row := range d.Rows {
 		if slices.ContainsFunc(row.StartedRuns, func(r api.StartedRun) bool { return !store.RunState(r.State).Terminal() }) {
@@ -80,16 +80,16 @@ func (d Deliveries) Going() (ids []string) {
 	return ids
 }
 
-// Total are the figures of the webhook that is selected, or of all.
+// Total are the figures of the selected webhook, or of all webhooks.
 func (d Deliveries) Total() Passed { return passed(d.Stats, d.Filter.Webhook) }
 
-// Passed says how many deliveries left the belt where.
+// Passed tells how many deliveries left the belt at each stage.
 type Passed struct {
 	All, Wanted int64
 	Stopped     map[string]int64
 }
 
-// Refused are those that were not accepted, and no duplicates.
+// Refused counts the deliveries that were neither accepted nor duplicates.
 func (p Passed) Refused() int64 {
 	return p.Stopped["received"] + p.Stopped["authenticated"] + p.Stopped["parsed"]
 }
@@ -153,7 +153,7 @@ func deliveriesPage(v *Visit) (page Deliveries, err error) {
 		return page, err
 	}
 	if f.Webhook != "" && !slices.Contains(page.Webhooks, f.Webhook) {
-		page.Webhooks = append(page.Webhooks, f.Webhook) // the log has some of webhooks that are gone
+		page.Webhooks = append(page.Webhooks, f.Webhook) // a deleted webhook may still have entries in the log
 	}
 	total := page.Total()
 	for _, view := range []struct {
@@ -183,7 +183,7 @@ func (v *Visit) stats(factory, since string) (s api.Stats, err error) {
 	return s, v.Get("/stats?"+query.Encode(), &s)
 }
 
-// webhookNames are the names of the webhooks that serve.
+// webhookNames are the names of the live webhooks.
 func (v *Visit) webhookNames(factory string) (names []string, err error) {
 	query := url.Values{}
 	if factory != "" {
@@ -197,7 +197,7 @@ func (v *Visit) webhookNames(factory string) (names []string, err error) {
 	return slices.Compact(names), err
 }
 
-// shellWord is a word as a shell reads it.
+// shellWord quotes a word for a shell.
 func shellWord(word string) string {
 	if word != "" && strings.Trim(word, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_./:") == "" {
 		return word
@@ -205,10 +205,10 @@ func shellWord(word string) string {
 	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
 }
 
-// Became is what became of a delivery: in a few words, and what there is to add.
+// Became is the result of a delivery: a few words, and details.
 type Became struct{ What, More string }
 
-// became says what became of an entry of the log, and who sent it as a test.
+// became is the result of an entry of the log, with the person who sent it as a test.
 func became(d api.Delivery) Became {
 	b := becameOf(d)
 	if d.TestBy != "" {
@@ -266,7 +266,7 @@ func becameOf(d api.Delivery) Became {
 	return Became{plural(len(parts), "run"), strings.Join(parts, ", ")}
 }
 
-// doing is the state of a run as what its automation does.
+// doing describes the state of a run as an activity of its automation.
 func doing(state string) string {
 	switch store.RunState(state) {
 	case store.InProgress:

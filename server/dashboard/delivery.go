@@ -16,20 +16,20 @@ import (
 	"triphammer/server/store"
 )
 
-// Delivery is one delivery: what became of it, and why.
+// Delivery is the page of a delivery, with its result and the reasons.
 type Delivery struct {
 	Page
 	api.DeliveryDetail
-	Event     string // what the sender says that it is; empty: it says nothing
+	Event     string // the event that the sender names; empty: none
 	Nearest   *api.Match
 	Others    []api.Match
-	Payload   []Line // its lines
+	Payload   []Line // lines of the payload
 	Plain     string // the payload, if it is too deep for lines
 	Truncated bool
-	Damaged   bool // the stored payload differs from the one that arrived
+	Damaged   bool // the stored payload is not the payload that arrived
 	Repeats   []api.Delivery
 	Replays   []api.Delivery
-	Curl      string // sends it again; empty: it cannot be
+	Curl      string // a command that sends the payload again; empty: there is none
 }
 
 // Line is a line of a payload.
@@ -39,7 +39,7 @@ var oneDelivery = parse("delivery")
 
 func (Delivery) template() *template.Template { return oneDelivery() }
 
-// State is what became of the delivery.
+// State is the result of the delivery.
 func (d Delivery) State() state { return deliveryState(d.Delivery()) }
 
 // Delivery is the entry of the log.
@@ -55,7 +55,7 @@ func (d Delivery) StoppedAt() string {
 	return ""
 }
 
-// Stations are those of the large belt.
+// Stations are the cells of the large belt.
 func (d Delivery) Stations() []station {
 	b := deliveryBelt(d.Delivery())
 	say := d.State().Word
@@ -90,7 +90,7 @@ func deliveryPage(v *Visit) (page Delivery, err error) {
 		case err == nil:
 		case errors.As(err, &refused) && refused.Status == http.StatusNotFound:
 		default:
-			page.Damaged = true // or it is no JSON, which was not accepted
+			page.Damaged = true // an accepted payload was JSON
 		}
 	}
 	page.Event = eventOf(page.Headers, payload)
@@ -118,8 +118,7 @@ func deliveryPage(v *Visit) (page Delivery, err error) {
 	return page, nil
 }
 
-// curl is a command that sends the payload to the webhook again; empty if there is no such
-// webhook any more.
+// curl is a command that sends the payload to the webhook again; empty: the webhook is gone.
 func (v *Visit) curl(d api.DeliveryDetail) string {
 	var hook api.Webhook
 	if v.Get(escaped("/webhooks", d.WebhookUID), &hook) != nil {
@@ -142,7 +141,7 @@ func eventOf(headers map[string]string, payload []byte) string {
 		}
 	}
 	var body struct{ Action, Type, Event string }
-	_ = json.Unmarshal(payload, &body) // of another shape: it names none
+	_ = json.Unmarshal(payload, &body) // a payload of another shape names no action
 	for _, word := range []string{body.Action, body.Event, body.Type} {
 		if word != "" && len(word) < 60 {
 			return strings.TrimSpace(event + " " + word)
@@ -156,7 +155,7 @@ const (
 	maxIndent = 64       // levels; the size of an indented text grows with their square
 )
 
-// showPayload makes lines of a payload, and marks those that the nearest automation looked at.
+// showPayload makes lines of a payload, and marks the lines that the nearest automation looked at.
 func (d *Delivery) showPayload(payload []byte) {
 	var marks []api.Condition
 	if d.Nearest != nil {
@@ -210,7 +209,7 @@ func sameField(condition, field string) bool {
 
 type pathLine struct{ line, name string }
 
-// paths are the lines of indented JSON with the paths of their fields, as filters name them.
+// paths are the lines of indented JSON, with the paths of their fields in the form of filters.
 func paths(text string) (all []pathLine) {
 	stack := []string{"payload"}
 	for line := range strings.SplitSeq(text, "\n") {
@@ -225,7 +224,7 @@ func paths(text string) (all []pathLine) {
 		}
 		if end := endOfString(trimmed); end > 0 && strings.HasPrefix(trimmed[end:], ": ") {
 			var key string
-			_ = json.Unmarshal([]byte(trimmed[:end]), &key) // it is a string, by endOfString
+			_ = json.Unmarshal([]byte(trimmed[:end]), &key) // endOfString found a string
 			name += "." + key
 		}
 		all = append(all, pathLine{line, name})
@@ -236,8 +235,7 @@ func paths(text string) (all []pathLine) {
 	return all
 }
 
-// endOfString is the length of the JSON string with which a text begins; 0: it begins with
-// none.
+// endOfString is the length of the JSON string at the beginning of a text; 0: there is none.
 func endOfString(text string) int {
 	if !strings.HasPrefix(text, `"`) {
 		return 0

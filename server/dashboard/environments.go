@@ -27,7 +27,7 @@ type Environments struct {
 // EnvironmentRow is an environment in the list.
 type EnvironmentRow struct {
 	api.AgentEnvironment
-	Users int // automations whose runs work in it
+	Users int // number of automations whose runs work in the environment
 }
 
 var environments = parse("environments")
@@ -97,12 +97,12 @@ func environmentPage(v *Visit, factory, name string) (page Environment, err erro
 	return page, nil
 }
 
-// EnvironmentForm is the form for what is common in an environment.
+// EnvironmentForm is the form for the common keys of an environment.
 type EnvironmentForm struct {
 	definitionForm
 	Texts        url.Values // of the other keys
 	Repositories []repository
-	SecretNames  []string // to choose from
+	SecretNames  []string // choices of the form
 }
 
 var environmentEdit = parse("environment_edit")
@@ -132,7 +132,7 @@ var environmentFields = map[string]field{
 // Isolations are the isolations to choose from, weakest first.
 func (EnvironmentForm) Isolations() []string { return schema.Isolations }
 
-// Network is which of the choices the form shows: on, off or hosts.
+// Network is the choice that the form shows: on, off or hosts.
 func (p EnvironmentForm) Network() string {
 	switch text := p.Texts.Get("network"); text {
 	case "", "on":
@@ -143,7 +143,7 @@ func (p EnvironmentForm) Network() string {
 	return "hosts"
 }
 
-// Hosts are the hosts that a run may reach, if they are listed.
+// Hosts are the hosts that a run may reach, if the environment lists them.
 func (p EnvironmentForm) Hosts() string {
 	if p.Network() == "hosts" {
 		return p.Texts.Get("network")
@@ -163,7 +163,7 @@ func environmentForm(v *Visit) (page EnvironmentForm, err error) {
 	return page, page.offer(v)
 }
 
-// offer reads what there is to choose from, and adds an empty row for one more repository.
+// offer reads the choices of the form, and adds an empty row for another repository.
 func (p *EnvironmentForm) offer(v *Visit) (err error) {
 	p.Repositories = append(p.Repositories, repository{})
 	p.SecretNames, err = secretChoices(v, p.Texts.Get("secrets"))
@@ -202,8 +202,7 @@ func saveEnvironment(v *Visit) (Content, error) {
 	return page, page.offer(v)
 }
 
-// repositoriesOf reads the repositories of an environment; false if they are more than a form
-// can show.
+// repositoriesOf reads the repositories of an environment; false: the form cannot show them.
 func repositoriesOf(keys json.RawMessage) (all []repository, ok bool) {
 	var list []map[string]json.RawMessage
 	if raw := at(keys, "repositories"); raw != nil && json.Unmarshal(raw, &list) != nil {
@@ -225,8 +224,8 @@ func repositoriesOf(keys json.RawMessage) (all []repository, ok bool) {
 	return all, true
 }
 
-// typedRepositories are the rows of the form that have an address. What a row does not show
-// stays: it is found by the address, or by the place in the list if the address is new.
+// typedRepositories are the rows of the form that have an address. Keys that a row does not show
+// stay as in before: the entry there has the same address, or, for a new address, the same place.
 func typedRepositories(form url.Values, before []repository) (all []repository) {
 	cell := func(name string, i int) string {
 		if i < len(form[name]) {

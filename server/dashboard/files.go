@@ -34,7 +34,8 @@ var fileList = parse("files")
 
 func (FileList) template() *template.Template { return fileList() }
 
-// chosen is the factory of the page; an error if there are several and none is chosen.
+// chosen is the factory of the page. If there are several factories and none is chosen, chosen
+// returns an error.
 func (p *Page) chosen() (api.FactoryStatus, error) {
 	f := p.Serving()
 	if f == nil {
@@ -68,7 +69,7 @@ type File struct {
 	Page
 	Home  api.FactoryStatus
 	File  api.FileText
-	Lines []string // empty if it is not text
+	Lines []string // empty if the file is not text
 	Place Place
 }
 
@@ -103,18 +104,18 @@ type Editor struct {
 	Page
 	Home    api.FactoryStatus
 	Path    string
-	New     bool   // there is no such file yet
+	New     bool   // the file does not exist yet
 	Seen    string // the commit that the person has seen
 	Text    string
 	Message string
-	Why     string // it cannot be edited here; empty: it can
+	Why     string // why the file cannot be edited here; empty: it can
 
 	Checked  bool
 	Findings []finding
 	Plan     Plan
-	Failed   string        // why it was not saved
+	Failed   string        // why the file was not saved
 	Moved    *api.Moved    // what others changed meanwhile
-	Theirs   []changedLine // from their text to this one
+	Theirs   []changedLine // the difference from the others' text to this text
 }
 
 var editor = parse("editor")
@@ -182,7 +183,7 @@ func editorPage(v *Visit) (page Editor, err error) {
 	return page, nil
 }
 
-// typed is the page of a form with what was typed into it.
+// typed is the page of a form with the text that the person typed.
 func (v *Visit) typed() (page Editor, err error) {
 	page.Path, page.Seen, page.Message = strings.TrimSpace(v.Form.Get("path")), v.Form.Get("base"), v.Form.Get("message")
 	page.Text, page.New = strings.ReplaceAll(v.Form.Get("text"), "\r\n", "\n"), v.Form.Get("new") != ""
@@ -203,7 +204,7 @@ func (v *Visit) typed() (page Editor, err error) {
 	return page, nil
 }
 
-// check validates what was typed, laid over the newest commit.
+// check validates the typed text together with the other files of the newest commit.
 func (p *Editor) check(v *Visit) error {
 	var answer api.PlanAnswer
 	tree := api.DefinitionFiles{Files: []api.DefinitionFile{{Path: p.Path, Content: &p.Text}}}
@@ -217,7 +218,7 @@ func (p *Editor) check(v *Visit) error {
 	return nil
 }
 
-// show shows findings with the lines of what was typed.
+// show shows findings with the lines of the typed text.
 func (p *Editor) show(all schema.Diagnostics) {
 	text := func(path string) string {
 		if path == p.Path {
@@ -225,7 +226,7 @@ func (p *Editor) show(all schema.Diagnostics) {
 		}
 		return ""
 	}
-	// Warnings about other files are there anyway.
+	// Warnings about other files do not come from this change.
 	all = slices.DeleteFunc(all, func(d schema.Diagnostic) bool { return d.Severity != schema.Error && d.Path != p.Path })
 	p.Findings = findingsOf(all, text, func(path string, line int) string {
 		if path == p.Path {
@@ -249,7 +250,7 @@ func checkFile(v *Visit) (page Editor, err error) {
 	return page, nil
 }
 
-// told is a refusal that a form can show; another error stays one.
+// told returns a refusal that a form can show, or else the error.
 func told(err error) (*Refused, error) {
 	if refused := (*Refused)(nil); errors.As(err, &refused) && refused.Status < 500 && refused.Status != http.StatusForbidden {
 		return refused, nil
@@ -301,7 +302,7 @@ func saveFile(v *Visit) (Content, error) {
 	return SeeOther{To: where, Said: committed(done)}, nil
 }
 
-// refuse takes what a refused change says: findings, or what others changed.
+// refuse shows why a change was refused: findings, or changes by others.
 func (p *Editor) refuse(v *Visit, err error) error {
 	refused, err := told(err)
 	if err != nil {
@@ -312,7 +313,7 @@ func (p *Editor) refuse(v *Visit, err error) error {
 		p.show(verdictOf(refused))
 	}
 	if p.Moved != nil {
-		var file api.FileText // without it, the file is gone
+		var file api.FileText // stays empty if the file is gone
 		if err := v.Get("/factories/"+url.PathEscape(p.Home.Name)+"/files/"+escapedPath(p.Path), &file); err != nil {
 			file.Content = ""
 		}
@@ -321,7 +322,7 @@ func (p *Editor) refuse(v *Visit, err error) error {
 	return nil
 }
 
-// committed says what became of a change.
+// committed describes the result of a change.
 func committed(c api.Change) string {
 	switch {
 	case c.Unchanged:

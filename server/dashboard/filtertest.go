@@ -27,19 +27,19 @@ func sends(r Route, requests ...string) Route {
 	return r
 }
 
-// FilterTest is Test filter: what was entered, and what came of it.
+// FilterTest is the page Test filter, with the entered test and its result.
 type FilterTest struct {
 	Page
 	Automations []api.Automation
 	Webhooks    []string
-	Recent      []api.Delivery // that can be tested
-	// What was entered.
+	Recent      []api.Delivery // deliveries that can be tested
+	// These are the entered values.
 	Automation, Filter, Delivery, Payload, Headers, Webhook string
 
 	Result *api.FilterVerdict
 	Error  string
-	Tests  []Tested // of the last deliveries; nil: none were tested
-	Would  int      // of these would trigger
+	Tests  []Tested // of the last deliveries; nil: no delivery was tested
+	Would  int      // number of Tests that would trigger
 	Nearer string   // the automation that came nearest to the delivery
 	Made   string   // the filter for the front matter of an automation
 }
@@ -73,12 +73,12 @@ func stripOf(tests []Tested) template.HTML {
 	return strip(yes)
 }
 
-// backTests is how many stored deliveries a test is tried on.
+// backTests is the number of stored deliveries for a test.
 const backTests = 50
 
 func testFilterPage(v *Visit) (FilterTest, error) { return filterPage(v, "/filters/test") }
 
-// askFilterPage is testFilterPage that asks the sender's API.
+// askFilterPage is testFilterPage, but it may ask the sender's API.
 func askFilterPage(v *Visit) (FilterTest, error) {
 	page, err := filterPage(v, "/filters/ask")
 	page.Here, page.Again = "/automations/test", page.To("/automations/test")
@@ -160,7 +160,7 @@ func (t FilterTest) failed(err error) (FilterTest, error) {
 	return t, err
 }
 
-// request is the test that was entered. A delivery goes before a payload.
+// request is the entered test. If both are entered, the delivery counts and not the payload.
 func (t FilterTest) request() (r api.TestFilter, err error) {
 	r = api.TestFilter{Factory: t.Factory, Webhook: t.Webhook}
 	switch {
@@ -207,11 +207,11 @@ func (v *Visit) recent(factory, webhook string) ([]api.Delivery, error) {
 	return list.Entries, err
 }
 
-// nearest is the automation that came nearest to a delivery that none wanted.
+// nearest is the automation that came nearest to a delivery that matched no automation.
 func (v *Visit) nearest(delivery string) string {
 	var d api.DeliveryDetail
 	if v.Get(escaped("/deliveries", delivery), &d) != nil {
-		return "" // the verdict says that it is not there
+		return "" // the verdict says that the delivery is not there
 	}
 	name, most := "", -1
 	for _, m := range d.Matches {
@@ -240,7 +240,7 @@ func (v *Visit) backTest(page *FilterTest, request api.TestFilter, recent []api.
 				page.Error = refused.Message
 				return
 			}
-			continue // it was deleted meanwhile, or is damaged
+			continue // the delivery was deleted meanwhile, or is damaged
 		}
 		page.Tests = append(page.Tests, Tested{d, verdict.WouldTrigger})
 		if verdict.WouldTrigger {
@@ -249,10 +249,10 @@ func (v *Visit) backTest(page *FilterTest, request api.TestFilter, recent []api.
 	}
 }
 
-// telling are the fields that say what kind of event a payload is of.
+// telling are the fields that tell the kind of event in a payload.
 var telling = []string{"action", "event", "event_type", "type", "state", "status", "conclusion", "ref", "full_name", "environment", "name", "severity", "level"}
 
-// filterOf makes a filter of the fields of a payload that say what it is about.
+// filterOf makes a filter of the telling fields of a payload.
 func filterOf(payload []byte) string {
 	var body any
 	if json.Unmarshal(payload, &body) != nil {
@@ -285,8 +285,8 @@ func filterOf(payload []byte) string {
 	return string(text)
 }
 
-// frontMatter is a filter as it stands in the front matter of an automation; empty if it is
-// no JSON.
+// frontMatter is a filter in the form of an automation's front matter; empty: the filter is not
+// JSON.
 func frontMatter(webhook, filter string) string {
 	trigger := map[string]any{"provider": "webhook", "event": "received"}
 	inner := map[string]any{"payload": json.RawMessage(filter)}

@@ -14,7 +14,7 @@ import (
 	"triphammer/server/terms"
 )
 
-// Now is the clock of the pages: that of the server.
+// Now is the clock of the pages.
 var Now = time.Now
 
 // common are the functions of all templates.
@@ -77,7 +77,7 @@ func rich(text string) template.HTML {
 	return template.HTML(b.String()) //nolint:gosec // each part is escaped
 }
 
-// timeTag is a time: of today its clock time, else with its date. All are UTC.
+// timeTag is a time in UTC: only the clock time for a time of today, else with the date.
 func timeTag(at any) template.HTML {
 	t := timeIn(at)
 	if t.IsZero() {
@@ -93,7 +93,7 @@ func timeTag(at any) template.HTML {
 	return template.HTML(`<time datetime="` + t.Format(time.RFC3339) + `" title="` + t.Format("2006-01-02 15:04:05.000") + ` UTC">` + shown + `</time>`)
 }
 
-// clockTag is a time on a day that is said elsewhere.
+// clockTag is the clock time of a time. The page shows the day elsewhere.
 func clockTag(at any) template.HTML {
 	t := timeIn(at)
 	return template.HTML(`<time datetime="` + t.Format(time.RFC3339) + `" title="` + t.Format("2006-01-02 15:04:05.000") + ` UTC">` + t.Format(time.TimeOnly) + `</time>`)
@@ -123,7 +123,7 @@ func day(at any) string {
 	}
 }
 
-// ago is how long a time has passed, in its largest unit.
+// ago is the time that has passed since a time, in the largest unit.
 func ago(at any) string {
 	t := timeIn(at)
 	if t.IsZero() {
@@ -153,7 +153,7 @@ func tookOf(from, to any) string {
 	return event.Took(max(end.Sub(begin), 0).Milliseconds())
 }
 
-// number is a number with its thousands apart.
+// number is a number with separated thousands.
 func number(n any) string {
 	text := fmt.Sprint(n)
 	for i := len(text) - 3; i > 0 && text[i-1] != '-'; i -= 3 {
@@ -162,7 +162,7 @@ func number(n any) string {
 	return text
 }
 
-// plural is a number of things, with its thousands apart.
+// plural is a number of things, with separated thousands.
 func plural(n any, thing string) string {
 	text := number(n)
 	if text != "1" {
@@ -189,7 +189,7 @@ func indented(value any) string {
 	return string(text)
 }
 
-// web is an address that a link may have, whoever wrote it; empty: it may not.
+// web is the address if a link may have it, even if a stranger wrote it; else empty.
 func web(address string) string {
 	u, err := url.Parse(address)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
@@ -198,14 +198,14 @@ func web(address string) string {
 	return address
 }
 
-// SaidCookie carries to the next page what an action did.
+// SaidCookie is the cookie that carries the result of an action to the next page.
 const SaidCookie = "triphammer_said"
 
 const themeCookie = "triphammer_theme"
 
 var themes = []string{"light", "dark"}
 
-// themeRoute sets the colours that a person wants.
+// themeRoute sets the theme that a person wants.
 var themeRoute = post("/theme", "", func(v *Visit) (SetCookie, error) {
 	c := &http.Cookie{Name: themeCookie, Value: v.Form.Get("theme"), Path: cmp.Or(v.Base, "/"), MaxAge: 365 * 24 * 3600, HttpOnly: true, SameSite: http.SameSiteLaxMode}
 	if c.Value != themes[0] && c.Value != themes[1] {
@@ -214,8 +214,8 @@ var themeRoute = post("/theme", "", func(v *Visit) (SetCookie, error) {
 	return SetCookie{SeeOther{To: cmp.Or(LocalPath(v.Form.Get("from")), "/")}, c}, nil
 })
 
-// LocalPath is a path of this server to go to; empty if it is none. A browser that goes to it
-// never comes to another site.
+// LocalPath is the address if it is a path of this server, so that a browser that follows it never
+// comes to another site; else empty.
 func LocalPath(to string) string {
 	u, err := url.Parse(to)
 	if err != nil || u.Scheme != "" || u.Host != "" || u.User != nil || !strings.HasPrefix(to, "/") || strings.HasPrefix(to, "//") ||
@@ -231,7 +231,7 @@ type SetCookie struct {
 	Cookie *http.Cookie
 }
 
-// breakable is a path that lines break after its slashes, before they break within a name.
+// breakable is a path that prefers line breaks after slashes to line breaks within names.
 func breakable(path string) template.HTML {
 	return template.HTML(strings.ReplaceAll(template.HTMLEscapeString(path), "/", "/<wbr>"))
 }

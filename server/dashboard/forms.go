@@ -16,8 +16,9 @@ import (
 	"triphammer/server/store"
 )
 
-// formRoutes are the pages and actions that automations, environments and agents have alike.
-// The form of a new one has no name. asks are the requests that the page of one makes to show it.
+// formRoutes are the pages and actions that automations, environments and agents share. The form
+// of a new definition has no name. asks are the requests that the page of a definition makes to
+// show it.
 func formRoutes[Form, One Content, Refuser interface {
 	*One
 	refuse(*Refused)
@@ -36,7 +37,7 @@ func formRoutes[Form, One Content, Refuser interface {
 	}
 }
 
-// definitionForm is what the forms for automations, environments and agents have in common.
+// definitionForm has the common parts of the forms for automations, environments and agents.
 type definitionForm struct {
 	Page
 	Kind     string
@@ -44,21 +45,21 @@ type definitionForm struct {
 	New      bool
 	Name     string
 	Seen     string          // the commit that the person has seen
-	File     string          // its path; that of a new one has NAME
-	Prompt   string          // what the text of the file says
-	Beyond   map[string]bool // keys with values that the form cannot show, which stay as they are
+	File     string          // path of the file; the path of a new file has NAME
+	Prompt   string          // the text of the file
+	Beyond   map[string]bool // keys with values that the form cannot show and does not change
 	Message  string          // of the commit
-	Failed   string          // why it was not saved
+	Failed   string          // why the definition was not saved
 	Findings []finding
 	Moved    *api.Moved // what others changed meanwhile
 
-	there api.Definition // what the newest commit says
+	there api.Definition // from the newest commit
 }
 
 // Status implements Status.
 func (p definitionForm) Status() int { return Editor{Failed: p.Failed, Moved: p.Moved}.Status() }
 
-// load makes the page of the form, and reads what there is.
+// load makes the page of the form, and reads the existing definition.
 func (p *definitionForm) load(v *Visit, kind, of string) (err error) {
 	title := "Edit " + p.Name
 	if p.New {
@@ -85,7 +86,7 @@ func (p *definitionForm) load(v *Visit, kind, of string) (err error) {
 // At is the place of the file.
 func (p definitionForm) At(path string) Place { return p.placeOf(p.Home.Name, path) }
 
-// begin is the form before anybody typed something.
+// begin fills the form from the existing definition.
 func (p *definitionForm) begin(v *Visit, kind string) error {
 	p.Name = unreserved(v.Param("name"))
 	p.New = p.Name == ""
@@ -96,7 +97,7 @@ func (p *definitionForm) begin(v *Visit, kind string) error {
 	return nil
 }
 
-// typed takes what was typed.
+// typed takes the typed values.
 func (p *definitionForm) typed(v *Visit, kind string) error {
 	value := func(name string) string { return strings.TrimSpace(v.Form.Get(name)) }
 	p.New, p.Name, p.Seen, p.Message = value("new") != "", value("name"), value("base"), value("message")
@@ -110,8 +111,8 @@ func (p *definitionForm) typed(v *Visit, kind string) error {
 	return nil
 }
 
-// save saves the keys, and the prompt if it is another one. It answers with nil if the form
-// is to be shown again.
+// save saves the keys, and the prompt if it has changed. It returns nil if the form must be shown
+// again.
 func (p *definitionForm) save(v *Visit, keys map[string]any) (Content, error) {
 	patch, err := json.Marshal(emptied(keys, p.there.Keys))
 	if err != nil {
@@ -137,12 +138,13 @@ func (p *definitionForm) save(v *Visit, keys map[string]any) (Content, error) {
 	return changed(v, p.Kind, p.Name, committed(done.Change)), nil
 }
 
-// changed goes to the page of a definition that was changed.
+// changed sends the browser to the page of a changed definition.
 func changed(v *Visit, kind, name, said string) SeeOther {
 	return SeeOther{To: to("/"+kind+"s/"+named(name), "factory", v.Param("name")), Said: said}
 }
 
-// deleteDefinition deletes a definition. If others need it, its page says what would break.
+// deleteDefinition deletes a definition. If other definitions need it, its page says what would
+// break.
 func deleteDefinition[One Content, Refuser interface {
 	*One
 	refuse(*Refused)
@@ -163,7 +165,7 @@ func deleteDefinition[One Content, Refuser interface {
 			return nil, err
 		}
 		shown, failed := page(v, v.Param("name"), name)
-		if failed != nil { // it is not there
+		if failed != nil { // the definition is not there
 			return nil, refused
 		}
 		Refuser(&shown).refuse(refused)
@@ -171,14 +173,14 @@ func deleteDefinition[One Content, Refuser interface {
 	}
 }
 
-// resourcePage is what the pages of an environment and of an agent have in common.
+// resourcePage has the common parts of the pages of an environment and of an agent.
 type resourcePage struct {
 	Page
 	Kind       string
 	Name       string
 	InFactory  string
-	Definition api.Definition // as the newest commit has it
-	Keys       []keyValue     // of the file that are not shown elsewhere
+	Definition api.Definition // from the newest commit
+	Keys       []keyValue     // keys of the file that the page does not show elsewhere
 	Users      []user
 	File       Place
 	kept
@@ -224,7 +226,7 @@ func (p *resourcePage) load(v *Visit, kind, factory, name string) (err error) {
 // user is a definition or a schedule that names an environment or an agent.
 type user struct{ Kind, Name, To, How string }
 
-// users are those that name an environment or an agent, or work with it by inheritance.
+// users are the definitions and schedules that name an environment or an agent, or inherit it.
 func (v *Visit) users(kind, factory, name string) (found []user, err error) {
 	query := url.Values{"factory": {factory}}
 	automations, err := all[api.Automation](v, "/automations", query, maxListed)
@@ -263,11 +265,11 @@ func (v *Visit) users(kind, factory, name string) (found []user, err error) {
 	return found, nil
 }
 
-// field is how a form shows the value of a key as a text, and reads it from one.
+// field shows the value of a key as a text in a form, and reads the value from a text.
 type field struct {
-	// show makes the text; false if the value is more than the form can show.
+	// show makes the text; false: the form cannot show the value.
 	show func(json.RawMessage) (string, bool)
-	// read makes the value, for a merge patch of the one that was there. nil takes the key out.
+	// read makes the value for a merge patch of the earlier value was. nil removes the key.
 	read func(text string, was json.RawMessage) (any, error)
 }
 
@@ -288,7 +290,7 @@ var (
 			return json.RawMessage(text), nil
 		},
 	}
-	// linesField is a list, one entry per line.
+	// linesField is a list with one entry per line.
 	linesField = field{
 		func(raw json.RawMessage) (string, bool) {
 			var list []string
@@ -320,7 +322,7 @@ var (
 			}
 			patch := make(map[string]any)
 			var before map[string]json.RawMessage
-			_ = json.Unmarshal(was, &before) // without: none is taken out
+			_ = json.Unmarshal(was, &before) // without an earlier value, no name is removed
 			for name := range before {
 				patch[name] = nil
 			}
@@ -332,7 +334,7 @@ var (
 	}
 )
 
-// linesOf are the lines that say something, without space around them.
+// linesOf are the lines that are not blank, without space around them.
 func linesOf(text string) (lines []string) {
 	for line := range strings.Lines(text) {
 		if line = strings.TrimSpace(line); line != "" {
@@ -354,8 +356,8 @@ func pairsOf(text string) (map[string]string, error) {
 	return values, nil
 }
 
-// showable tells whether a text comes back from a form as it was: a page makes characters
-// visible that hide text, and browsers send line ends of their own.
+// showable tells whether a text comes back from a form unchanged. Some do not, because a page makes
+// characters visible that hide text, and browsers change line ends.
 func showable(text string) bool { return inert.Text(text) == text && !strings.Contains(text, "\r") }
 
 // at is the value of a key, whose parts are separated by dots.
@@ -395,7 +397,7 @@ func (p *definitionForm) show(fields map[string]field) url.Values {
 	return texts
 }
 
-// take reads the fields of the form. keys are those whose text is another one than before.
+// take reads the fields of the form. keys are the keys whose text has changed.
 func (p *definitionForm) take(v *Visit, fields map[string]field) (texts url.Values, keys map[string]any) {
 	texts, keys = p.show(fields), make(map[string]any)
 	for _, key := range slices.Sorted(maps.Keys(fields)) {
@@ -432,8 +434,8 @@ func setKey(keys map[string]any, key string, value any) {
 	setKey(inner, rest, value)
 }
 
-// secretChoices are the names of the managed secrets that a form offers, with those that the
-// file names. Whoever may not read all secrets chooses among the latter.
+// secretChoices are the names of the managed secrets that a form offers, with the names in the
+// file. A person who may not read all secrets can choose only among the names in the file.
 func secretChoices(v *Visit, named string) ([]string, error) {
 	known, err := all[api.Secret](v, "/secrets", nil, maxListed)
 	if allowed(err) != nil {
@@ -448,10 +450,10 @@ func secretChoices(v *Visit, named string) ([]string, error) {
 	return names, nil
 }
 
-// emptied takes out a mapping that a patch would leave empty.
+// emptied removes a mapping that a patch would leave empty.
 func emptied(patch map[string]any, was json.RawMessage) map[string]any {
 	var before map[string]json.RawMessage
-	_ = json.Unmarshal(was, &before) // of what is no mapping nothing is left out
+	_ = json.Unmarshal(was, &before) // a value that is no mapping stays
 	for key, value := range patch {
 		if inner, is := value.(map[string]any); is {
 			if inner = emptied(inner, before[key]); len(inner) > 0 && leavesNothing(inner, before[key]) {
@@ -464,7 +466,7 @@ func emptied(patch map[string]any, was json.RawMessage) map[string]any {
 
 func leavesNothing(patch map[string]any, was json.RawMessage) bool {
 	var before map[string]json.RawMessage
-	_ = json.Unmarshal(was, &before) // without: nothing was there
+	_ = json.Unmarshal(was, &before) // without an earlier value, before is empty
 	for key, value := range patch {
 		if value != nil {
 			return false

@@ -12,7 +12,7 @@ var guideRoutes = []Route{
 	get("/docs/:page", func(v *Visit) (Guide, error) { return v.guide(v.Param("page")) }),
 }
 
-// Guide is a page of the documentation, which is in the program.
+// Guide is a page of the documentation, which the program contains.
 type Guide struct {
 	Page
 	Name     string
@@ -38,7 +38,7 @@ func (v *Visit) guide(name string) (page Guide, err error) {
 	return page, err
 }
 
-// Index tells whether this is the page that lists the others.
+// Index tells whether this is the page that lists the other guides.
 func (g Guide) Index() bool { return g.Name == docs.Index }
 
 // Guide is the address of a section of a guide, such as "filters#trying-one".

@@ -15,7 +15,7 @@ import (
 type phase struct {
 	Name  string
 	Took  time.Duration
-	Class string // of the style sheet: soft, past, or that of the head
+	Class string // of the style sheet: soft, past, or the class of the head
 }
 
 // line is the timeline of the last attempt of a run.
@@ -29,10 +29,10 @@ var pastNames = map[string]string{
 	event.PhasePull: "image", event.PhaseClone: "cloned", event.PhaseSetup: "set up", event.PhaseAgent: "agent", event.PhaseCollect: "collected",
 }
 
-// least is the shortest time that prepares a run and is shown.
+// least is the shortest preparing phase that is shown.
 const least = 100 * time.Millisecond
 
-// lineOf makes the timeline from the events that tell of states and phases.
+// lineOf makes the timeline from the events about states and phases.
 func lineOf(r *api.Run, events []api.Event, now time.Time) (l line) {
 	queued, agent := r.CreatedAt, time.Time{}
 	var done []phase
@@ -40,7 +40,7 @@ func lineOf(r *api.Run, events []api.Event, now time.Time) (l line) {
 	for _, e := range events {
 		decoded, err := event.Decode(e.Kind, e.Data)
 		if err != nil {
-			continue // of a newer server
+			continue // the event comes from a newer server
 		}
 		switch d := decoded.(type) {
 		case event.Status:
@@ -137,7 +137,7 @@ func (p phase) Tone() string {
 	return tone
 }
 
-// Draw is the drawing: a cell for each phase, as wide as it was long.
+// Draw is the drawing: a cell for each phase, as wide as the phase was long.
 func (l line) Draw() template.HTML {
 	const (
 		left, right, lean, gap = 5.0, 995.0, 6.0, 4.0
@@ -186,5 +186,5 @@ func meter(used, of float64) template.HTML {
 	}
 	x := 2 + 196*share
 	return template.HTML(fmt.Sprintf(`<svg class="meter" viewBox="0 0 200 6" preserveAspectRatio="none" role="img" aria-label="%.0f percent of the budget of this run">`+
-		`<path class="rest" d="M2 0H200L198 6H0Z"/><path class="%s" d="M2 0H%.1fL%.1f 6H0Z"/></svg>`, 100*share, class, x+2, x)) //nolint:gosec // numbers alone
+		`<path class="rest" d="M2 0H200L198 6H0Z"/><path class="%s" d="M2 0H%.1fL%.1f 6H0Z"/></svg>`, 100*share, class, x+2, x)) //nolint:gosec // only numbers
 }

@@ -8,11 +8,11 @@ type changedLine struct {
 	Text string
 }
 
-// maxCompared is how many pairs of lines compareLines compares. Beyond, everything between the
-// equal begin and end differs.
+// maxCompared is how many pairs of lines compareLines compares. With more pairs, everything
+// between the equal beginning and the equal end counts as different.
 const maxCompared = 4_000_000
 
-// compareLines are the lines of two texts, with what differs marked, and 2 equal ones around it.
+// compareLines are the different lines of two texts, with marks, and 2 equal lines around them.
 func compareLines(from, to string) []changedLine {
 	a, b := strings.Split(strings.TrimSuffix(from, "\n"), "\n"), strings.Split(strings.TrimSuffix(to, "\n"), "\n")
 	begin := 0
@@ -67,8 +67,8 @@ func compareLines(from, to string) []changedLine {
 	return aroundChanges(all, 2)
 }
 
-// aroundChanges leaves out equal lines that are far from what differs. An empty mark stands
-// for them.
+// aroundChanges leaves out equal lines that are far from different lines. A line with an empty mark
+// stands for them.
 func aroundChanges(all []changedLine, context int) (kept []changedLine) {
 	near := make([]bool, len(all))
 	for i, line := range all {

@@ -36,8 +36,8 @@ func (a anchors) Generate(heading []byte, _ ast.NodeKind) []byte {
 func (a anchors) Put(name []byte) { a[string(name)] = true }
 
 // guideHTML is the text of a guide below its title, and its sections. base is the path under
-// which the server is reached, and theme is what the person wants. A link to a file that the
-// server does not have becomes plain text.
+// which the server is reached, and theme is the person's theme. A link to a file that the server
+// does not have becomes plain text.
 func guideHTML(source, base, theme string) (template.HTML, []section, error) {
 	src := []byte(source)
 	markdown := goldmark.New(
@@ -84,7 +84,8 @@ func guideHTML(source, base, theme string) (template.HTML, []section, error) {
 	return template.HTML(b.String()), sections, err
 }
 
-// titled gives a link that is only the name of a guide's file the guide's title.
+// titled replaces the text of a link by the guide's title, if the text is only the name of the
+// guide's file.
 func titled(link *ast.Link, src []byte) {
 	file := string(link.Destination)
 	name, isPage := strings.CutSuffix(file, ".md")
@@ -97,7 +98,7 @@ func titled(link *ast.Link, src []byte) {
 	link.AppendChild(link, ast.NewString([]byte(title)))
 }
 
-// guideLink is where a link of a guide leads on this server.
+// guideLink is the address on this server for a link of a guide.
 func guideLink(to, base string) (string, bool) {
 	file, anchor, _ := strings.Cut(to, "#")
 	if anchor != "" {
@@ -135,10 +136,10 @@ func plain(n ast.Node, src []byte) string {
 	return b.String()
 }
 
-// guideRenderer makes what guides need besides the plain translation.
+// guideRenderer renders the parts of guides that need more than the plain translation.
 type guideRenderer struct {
 	base, theme string
-	heading     string // of the section that is being made
+	heading     string // of the present section
 }
 
 // RegisterFuncs implements renderer.NodeRenderer.
@@ -167,7 +168,7 @@ func (g *guideRenderer) renderHeading(w util.BufWriter, src []byte, node ast.Nod
 	return ast.WalkContinue, nil
 }
 
-// renderCode makes a block of code, under the name of the file that it is.
+// renderCode makes a block of code, under the name of its file.
 func (g *guideRenderer) renderCode(w util.BufWriter, src []byte, node ast.Node, entering bool) (ast.WalkStatus, error) {
 	if !entering {
 		return ast.WalkContinue, nil
@@ -205,7 +206,7 @@ func (g *guideRenderer) renderPicture(w util.BufWriter, src []byte, node ast.Nod
 	if n.HasClosure() {
 		html += string(n.ClosureLine.Value(src))
 	}
-	if strings.HasPrefix(html, "<!--") { // for those who change the file
+	if strings.HasPrefix(html, "<!--") { // comments are for the authors of the file
 		return ast.WalkSkipChildren, nil
 	}
 	m := picture().FindStringSubmatch(html)
@@ -234,7 +235,7 @@ func (g *guideRenderer) renderPicture(w util.BufWriter, src []byte, node ast.Nod
 	return ast.WalkSkipChildren, err
 }
 
-// noHTML shows what looks like HTML as it is written, such as <name>.
+// noHTML shows text that looks like HTML, such as <name>, unchanged.
 func noHTML(w util.BufWriter, src []byte, node ast.Node, entering bool) (ast.WalkStatus, error) {
 	if !entering {
 		return ast.WalkContinue, nil
@@ -243,7 +244,7 @@ func noHTML(w util.BufWriter, src []byte, node ast.Node, entering bool) (ast.Wal
 	return ast.WalkSkipChildren, err
 }
 
-// renderTable makes a table that scrolls by itself, with a name for those who do not see it.
+// renderTable makes a table that scrolls by itself, with a name for people who do not see it.
 func (g *guideRenderer) renderTable(w util.BufWriter, _ []byte, _ ast.Node, entering bool) (ast.WalkStatus, error) {
 	if entering {
 		name := template.HTMLEscapeString(g.heading)
@@ -254,7 +255,7 @@ func (g *guideRenderer) renderTable(w util.BufWriter, _ []byte, _ ast.Node, ente
 	return ast.WalkContinue, err
 }
 
-// renderTableHeader leaves a row of empty headings out: it would say nothing, aloud.
+// renderTableHeader leaves out a row of empty headings, because a screen reader would read it.
 func (g *guideRenderer) renderTableHeader(w util.BufWriter, src []byte, node ast.Node, entering bool) (ast.WalkStatus, error) {
 	if strings.TrimSpace(plain(node, src)) == "" {
 		if entering && node.NextSibling() != nil {
@@ -273,7 +274,7 @@ func (g *guideRenderer) renderTableHeader(w util.BufWriter, src []byte, node ast
 	return ast.WalkContinue, nil
 }
 
-// renderTableCell makes a cell. One without text is no heading.
+// renderTableCell makes a cell. A cell without text is no heading.
 func (g *guideRenderer) renderTableCell(w util.BufWriter, _ []byte, node ast.Node, entering bool) (ast.WalkStatus, error) {
 	tag := "td"
 	if node.Parent().Kind() == east.KindTableHeader && node.HasChildren() {

@@ -17,19 +17,19 @@ import (
 
 var overviewRoutes = []Route{get("/", overviewPage)}
 
-// Overview is the first page: what needs a person, and what went on in a day.
+// Overview is the first page: the things that need a person, and the last day.
 type Overview struct {
 	Page
 	Needs []Need
 	Stats api.Stats
-	Work  []api.Run // in progress or queued
+	Work  []api.Run // runs in progress or queued
 	Rows  []api.Delivery
-	Steps bool // no run has succeeded yet: it leads to the first steps
+	Steps bool // no run has succeeded yet, so the page leads to the first steps
 }
 
 // Need is something that waits for a person, with the next step.
 type Need struct {
-	Kind         string // its mark: fail, warn
+	Kind         string // fail or warn
 	Title, Text  string
 	Action, Link string
 	Apply        string // the factory whose newest commit the action applies
@@ -151,7 +151,7 @@ const (
 	mostFailed   = 200 // failed runs that are looked at
 )
 
-// failures are the failed runs by what they are of, those with the newest failure first.
+// failures are the failed runs by automation, beginning with the newest failure.
 func failures(page Page, runs []api.Run) (needs []Need) {
 	type group struct {
 		newest, oldest api.Run
@@ -199,7 +199,7 @@ func until(t *time.Time) string {
 	return ", until " + t.UTC().Format("2006-01-02 15:04") + " UTC"
 }
 
-// refusedCommit is what is to be said of a factory whose newest commit does not serve.
+// refusedCommit is the Need for a factory whose newest commit does not serve.
 func refusedCommit(page Page, f api.FactoryStatus) Need {
 	n := Need{Kind: "fail", Title: page.Of(f.Name, "the newest commit does not serve"), Text: f.Error, Action: "See the findings", Link: page.In(f.Name, "/definition")}
 	if f.LastApply == nil {
@@ -207,7 +207,7 @@ func refusedCommit(page Page, f api.FactoryStatus) Need {
 	}
 	n.Text = fmt.Sprintf("%s was %s.", short(f.LastApply.Commit), f.LastApply.Outcome)
 	var findings schema.Diagnostics
-	_ = json.Unmarshal(f.LastApply.Diagnostics, &findings) // on an error, none is shown
+	_ = json.Unmarshal(f.LastApply.Diagnostics, &findings) // after an error, no finding is shown
 	for _, d := range findings {
 		if d.Severity == schema.Error {
 			n.Text += fmt.Sprintf(" %s:%d: %s.", d.Path, d.Line, d.Message)

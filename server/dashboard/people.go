@@ -23,24 +23,24 @@ var peopleRoutes = []Route{
 	post("/people/sessions/end", store.ScopeManage, endSessions, "DELETE /auth/sessions"),
 }
 
-// need is a page for people who have a scope.
+// need makes a route need a scope.
 func need(r Route, scope string) Route {
 	r.Scope = scope
 	return r
 }
 
-// People are the API keys, the sessions of the pages, and what was just made for somebody.
+// People is the page of the API keys and the sessions, with a newly made key or link.
 type People struct {
 	Page
-	Keys     []api.Key // that work, by their last use
-	Ended    []api.Key // revoked or expired
+	Keys     []api.Key // valid keys, by their last use
+	Ended    []api.Key // revoked or expired keys
 	Sessions []api.Session
-	// Shown once:
+	// These are shown only once.
 	Made *api.Key
 	Link *api.LoginLink
 
-	Form    url.Values // that was refused
-	Problem string     // why
+	Form    url.Values // a refused form
+	Problem string     // why the form was refused
 }
 
 var people = parse("people")
@@ -55,7 +55,7 @@ func (p People) Status() int {
 	return http.StatusOK
 }
 
-// Scopes are those of keys, with what they are for.
+// Scopes are the scopes of keys, with their purposes.
 func (People) Scopes() [][2]string {
 	return [][2]string{
 		{store.ScopeRuns, "create, read and cancel runs"},
@@ -93,7 +93,7 @@ func lastUse(k api.Key) time.Time {
 	return *k.LastUsedAt
 }
 
-// peopleAgain shows the page with a form that was refused.
+// peopleAgain shows the page with a refused form.
 func (v *Visit) peopleAgain(err error) (Content, error) {
 	refused := (*Refused)(nil)
 	if !errors.As(err, &refused) || refused.Status >= 500 {
@@ -163,14 +163,14 @@ type Audit struct {
 	Page
 	Entries []api.AuditEntry
 	Query   url.Values // the filters
-	Next    string     // address of older entries
+	Next    string     // address of the page with older entries
 }
 
 var audit = parse("audit")
 
 func (Audit) template() *template.Template { return audit() }
 
-// Asks is the value of a filter.
+// Asks returns the value of a filter.
 func (a Audit) Asks(name string) string { return a.Query.Get(name) }
 
 // Filtered tells whether a filter is set.

@@ -7,15 +7,15 @@ import (
 	"triphammer/server/terms"
 )
 
-// Place is a definition file at the commit that serves.
+// Place is a definition file in the live commit.
 type Place struct {
 	Factory, Path, Commit string
-	Hosted                bool   // the factory is: the file can be changed here
-	To                    string // address of the file; empty if none is known
-	Web                   string // the same, if it is on the service that has the repository
+	Hosted                bool   // the factory is hosted, so the file can be changed here
+	To                    string // address of the file; empty: not known
+	Web                   string // the address, if it is on the service that has the repository
 }
 
-// placeOf is the place of a definition file that serves.
+// placeOf is the place of a live definition file.
 func (p Page) placeOf(factory, file string) Place {
 	at := Place{Factory: factory, Path: file}
 	f := p.status(factory)
@@ -30,7 +30,7 @@ func (p Page) placeOf(factory, file string) Place {
 	return at
 }
 
-// status is the state of a factory; nil if there is none of this name.
+// status is the status of a factory; nil: there is no factory of this name.
 func (p Page) status(factory string) *api.FactoryStatus {
 	for i := range p.Factories {
 		if p.Factories[i].Name == factory {
@@ -40,8 +40,8 @@ func (p Page) status(factory string) *api.FactoryStatus {
 	return nil
 }
 
-// In is like To, for what belongs to a factory. If the server has one alone, the address
-// does not name it.
+// In is like To, for a page about a factory. If the server has only one factory, the address does
+// not name it.
 func (p Page) In(factory, path string, parameters ...string) string {
 	if len(p.Factories) < 2 {
 		factory = ""
@@ -49,8 +49,8 @@ func (p Page) In(factory, path string, parameters ...string) string {
 	return p.To(path, append([]string{"factory", factory}, parameters...)...)
 }
 
-// fileAt is the address of a definition file at a commit of a factory: on the service that
-// has the repository, or else here, if this server has the file.
+// fileAt is the address of a definition file at a commit of a factory: on the service that has
+// the repository, or else on this server, if it has the file.
 func (p Page) fileAt(f *api.FactoryStatus, commit, file string, line int) string {
 	switch {
 	case file == "" || commit == "":
@@ -67,7 +67,7 @@ func (p Page) fileAt(f *api.FactoryStatus, commit, file string, line int) string
 	return ""
 }
 
-// FileAt is the address of a definition file of a factory at a commit; empty if none is known.
+// FileAt is the address of a definition file of a factory at a commit; empty: not known.
 func (p Page) FileAt(factory, commit, file string) string {
 	if f := p.status(factory); f != nil {
 		return p.fileAt(f, commit, file, 0)

@@ -16,9 +16,9 @@ import (
 	"github.com/yuin/goldmark/util"
 )
 
-// prose is what an agent says, which is Markdown. The agent may be an attacker's: HTML stays
-// text, an image is not loaded but named, and a link shows where it leads. A text that would
-// become much longer by its marks is shown as it is, so that a page stays small (SPEC 18.5).
+// prose renders the Markdown of an agent. An attacker may control the agent, so HTML stays text,
+// an image is not loaded but named, and a link shows where it leads. A text whose marks would make
+// it much longer is shown unchanged, so that a page stays small (SPEC 18.5).
 func prose(said string) template.HTML {
 	plain := func() template.HTML {
 		return template.HTML(`<p class="lines">` + template.HTMLEscapeString(said) + `</p>`)
@@ -53,8 +53,8 @@ const (
 	maxCells    = 20_000
 )
 
-// cells is at least the number of cells that tables of the text have: goldmark fills up each row
-// of a table to the width of its head.
+// cells is at least the number of cells of the tables in the text. It counts full rows, because
+// goldmark fills up each row of a table to the width of its head.
 func cells(said string) int {
 	lines, widest := 0, 0
 	for line := range strings.Lines(said) {
@@ -69,7 +69,7 @@ var nested = regexp.MustCompile(`(?m)^(?:[ \t]*(?:[-*+>]|\d+[.)])[ \t]*){16}`)
 // mostGrowth is how many bytes of HTML a message may become.
 func mostGrowth(said string) int { return min(2*weight(said)+400, wholeText+10_000) }
 
-// proseRenderer makes of Markdown what strangers may put on a page.
+// proseRenderer renders the parts of Markdown that strangers may put on a page.
 type proseRenderer struct{ guide guideRenderer }
 
 // RegisterFuncs implements renderer.NodeRenderer.
@@ -87,7 +87,7 @@ func (p *proseRenderer) RegisterFuncs(r renderer.NodeRendererFuncRegisterer) {
 	r.Register(east.KindTableCell, p.guide.renderTableCell)
 }
 
-// renderHeading makes a paragraph: the headings of a page are its own.
+// renderHeading makes a paragraph, because only the page itself makes headings.
 func (p *proseRenderer) renderHeading(w util.BufWriter, _ []byte, _ ast.Node, entering bool) (ast.WalkStatus, error) {
 	tag := "</b></p>\n"
 	if entering {
@@ -97,7 +97,7 @@ func (p *proseRenderer) renderHeading(w util.BufWriter, _ []byte, _ ast.Node, en
 	return ast.WalkContinue, err
 }
 
-// renderLines makes a block of code, also of what looks like HTML.
+// renderLines makes a block of code, even of text that looks like HTML.
 func (p *proseRenderer) renderLines(w util.BufWriter, src []byte, node ast.Node, entering bool) (ast.WalkStatus, error) {
 	if !entering {
 		return ast.WalkContinue, nil
@@ -110,7 +110,7 @@ func (p *proseRenderer) renderLines(w util.BufWriter, src []byte, node ast.Node,
 	return ast.WalkSkipChildren, err
 }
 
-// renderLink makes the text of a link, and behind it where the link leads.
+// renderLink makes the text of a link, and behind it the address.
 func (p *proseRenderer) renderLink(w util.BufWriter, src []byte, node ast.Node, entering bool) (ast.WalkStatus, error) {
 	to := string(node.(*ast.Link).Destination)
 	said := plain(node, src)
@@ -141,7 +141,7 @@ func (p *proseRenderer) renderImage(w util.BufWriter, src []byte, node ast.Node,
 	return ast.WalkSkipChildren, err
 }
 
-// target is an address that a stranger gave: a link if it leads to the web, under its own name.
+// target shows a stranger's address. If it leads to the web, it is a link.
 func target(address string) string {
 	to := web(address)
 	if to == "" {

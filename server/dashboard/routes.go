@@ -6,7 +6,7 @@ import (
 	"triphammer/server/terms"
 )
 
-// Routes are all pages and the actions of their forms. Each file of a page has its own.
+// Routes are all pages and the actions of their forms. The file of each page has its routes.
 var Routes = slices.Concat(
 	[]Route{themeRoute},
 	overviewRoutes,
@@ -34,12 +34,12 @@ func (p Page) Navigation() []terms.SectionGroup {
 	return shown
 }
 
-// offers tells whether there is a page that the person may see.
+// offers tells whether the path has a page that the person may see.
 func (p Page) offers(path string) bool {
 	return slices.ContainsFunc(Routes, func(r Route) bool { return r.Method == "GET" && r.Path == path && p.May(r.Needs()) })
 }
 
-// Section is the page of the navigation to which this page belongs.
+// Section is the page of the navigation that this page belongs to.
 func (p Page) Section() string {
 	for _, g := range terms.Sections {
 		for _, e := range g.Entries {

@@ -24,26 +24,26 @@ type RunPage struct {
 	Page
 	Run      api.Run
 	Now      time.Time
-	Delivery *api.DeliveryDetail // that started it; nil: none did, or it is not kept any more
+	Delivery *api.DeliveryDetail // the delivery that started the run; nil: there is none, or it was deleted
 	Line     line
-	Place    event.Status // where the last attempt runs, and its isolation
-	Files    []entry      // that it changed in its last attempt
-	More     int          // files that are not shown
-	Changed  int          // files of those shown that Git does not ignore
+	Place    event.Status // worker and isolation of the last attempt
+	Files    []entry      // files that the last attempt changed
+	More     int          // number of files that are not shown
+	Changed  int          // number of shown files that Git does not ignore
 	Used     event.Usage
-	Answer   *entry // the last that the agent of a run that has ended said; nil: nothing
+	Answer   *entry // the last message of the agent of an ended run; nil: there is none
 	clock    []moment
 
 	View    string // of the transcript
 	Entries []entry
 	First   int64 // the first event of the page, if there are earlier ones
 	Last    int64 // the last event of the page
-	Later   bool  // there are later ones
+	Later   bool  // there are later events
 	After   int64 // the event after which the page begins
 	Part    bool  // the page asks for a part of itself
 	Was     string
 
-	Message, Problem string // of a follow-up that was refused
+	Message, Problem string // of a refused follow-up
 }
 
 var onePage = parse("run")
@@ -78,7 +78,7 @@ func sourceName(source string) string {
 	return map[string]string{store.SourceWebhook: "Webhook", store.SourceSchedule: "Schedule", store.SourceAPI: "Person or program"}[source]
 }
 
-// sentence is a text with a capital letter and its full stop.
+// sentence is a text with a capital letter and a full stop.
 func sentence(text string) string {
 	text = strings.TrimSpace(text)
 	if first, size := utf8.DecodeRuneInString(text); size > 0 {
@@ -90,10 +90,10 @@ func sentence(text string) string {
 	return text
 }
 
-// waiting is the belt of what has not come yet.
+// waiting is the belt of a delivery that has not come yet.
 func waiting() template.HTML { return belt{len(stages), 0, "wait", "nothing has come yet"}.Small() }
 
-// bare is a web address without its scheme, as people read it.
+// bare is a web address without its scheme, for people.
 func bare(address string) string {
 	_, rest, _ := strings.Cut(address, "://")
 	return rest
@@ -138,10 +138,10 @@ func (r RunPage) Count(v view) (n int64) {
 
 func (r RunPage) count(kinds ...string) int64 { return r.Count(view{Kinds: kinds}) }
 
-// Takes tells whether something can be asked of the run now.
+// Takes tells whether a request such as "retry" can be made of the run now.
 func (r RunPage) Takes(what string) bool { return slices.Contains(r.Run.Detail.Takes, what) }
 
-// Retries tells whether the person may run it again, and nobody did so yet.
+// Retries tells whether the person can retry the run, and nobody has done so yet.
 func (r RunPage) Retries() bool {
 	return r.May("runs") && r.Takes("retry") && len(r.Run.Detail.RetriedBy) == 0
 }
@@ -149,7 +149,7 @@ func (r RunPage) Retries() bool {
 // Goes tells whether the run goes on.
 func (r RunPage) Goes() bool { return !store.RunState(r.Run.State).Terminal() }
 
-// Links are the artifacts that are links. An agent has chosen where they lead.
+// Links are the artifacts that are links. The agent chose their addresses.
 func (r RunPage) Links() []api.Artifact { return artifacts(r.Run, true) }
 
 // Kept are the artifacts that can be downloaded.
@@ -169,7 +169,8 @@ func (r RunPage) At(parameters ...string) string {
 	return r.To("/runs/"+url.PathEscape(r.Run.RunID), append([]string{"view", r.View}, parameters...)...)
 }
 
-// Raw are the parts in which the transcript can be downloaded: after which event each begins.
+// Raw are the parts in which the transcript can be downloaded. Each number is the event after which
+// a part begins.
 func (r RunPage) Raw() (after []int64) {
 	for n := int64(0); n == 0 || n < r.Count(view{}); n += rawEvents {
 		after = append(after, n)
@@ -177,10 +178,11 @@ func (r RunPage) Raw() (after []int64) {
 	return after
 }
 
-// rawEvents is how many events of a transcript the API answers with at once.
+// rawEvents is how many events of a transcript one answer of the API has.
 const rawEvents = 10_000
 
-// Stations are those of the large belt of a run that goes on: of its delivery, or else its own.
+// Stations are the cells of the large belt: of the delivery that started the run, or else of the
+// run.
 func (r RunPage) Stations() []station {
 	state := runState(r.Run.State)
 	say := map[string]string{"run": "At work", "wait": "Waits"}[state.Kind]
@@ -208,7 +210,7 @@ func (r RunPage) Waits() string {
 	return why
 }
 
-// Limits says after which time the run is stopped.
+// Limits says after what time the run is stopped.
 func (r RunPage) Limits() string {
 	var parts []string
 	if s := r.Run.Detail.TimeoutSec; s > 0 {
@@ -220,7 +222,7 @@ func (r RunPage) Limits() string {
 	return strings.Join(parts, ", or ")
 }
 
-// roughly is a time that somebody has chosen, such as 30 min.
+// roughly is a configured time, such as 30 min.
 func roughly(seconds int64) string {
 	switch {
 	case seconds%3600 == 0:
@@ -231,8 +233,8 @@ func roughly(seconds int64) string {
 	return event.Took(seconds * 1000)
 }
 
-// From is the event after which an open page goes on by itself. One that shows a part of the
-// past gets nothing more.
+// From is the event after which an open page goes on by itself. A page that shows a past part of
+// the transcript does not go on.
 func (r RunPage) From() string {
 	if r.Later && !r.Part {
 		return strconv.FormatInt(1<<53-1, 10)
@@ -246,7 +248,7 @@ func (r RunPage) Sent() string {
 	return text
 }
 
-// Others are the other runs of its conversation.
+// Others are the other runs of the conversation.
 func (r RunPage) Others() []api.RunRef {
 	if len(r.Run.Detail.Conversation) < 2 {
 		return nil
@@ -254,7 +256,7 @@ func (r RunPage) Others() []api.RunRef {
 	return r.Run.Detail.Conversation
 }
 
-// Command shows the run on the command line.
+// Command is the command that shows the run on the command line.
 func (r RunPage) Command() string {
 	if r.Goes() {
 		return "triphammer runs watch " + r.Run.RunID
@@ -308,7 +310,7 @@ func runPage(v *Visit) (page RunPage, err error) {
 		return page, err
 	}
 	page.Line = lineOf(r, marks, page.Now)
-	begin, at := int64(0), false // of the last attempt; its agent is at work
+	begin, at := int64(0), false // where the last attempt begins, and whether its agent is at work
 	for _, e := range marks {
 		if e.Kind == event.KindStarted {
 			page.clock, at = append(page.clock, moment{e.Seq, e.At}), true
@@ -345,7 +347,7 @@ func isStatus(err error, status int) bool {
 	return errors.As(err, &refused) && refused.Status == status
 }
 
-// use adds up what the harness told that it used, unless it told that too often.
+// use adds up the usage that the harness reported, unless there are too many reports.
 func (r *RunPage) use(v *Visit) error {
 	if r.count(event.KindUsage) == 0 {
 		return nil
@@ -364,7 +366,8 @@ func (r *RunPage) use(v *Visit) error {
 	return nil
 }
 
-// answer reads what the agent of the last attempt said last, which begins after an event.
+// answer reads the last message of the agent. begin is the event after which the last attempt
+// begins.
 func (r *RunPage) answer(v *Visit, begin int64) error {
 	said, _, err := events(v, url.Values{"kind": {event.KindMessage}, "newest": {"true"}, "limit": {"20"}})
 	if err != nil {
@@ -380,7 +383,7 @@ func (r *RunPage) answer(v *Visit, begin int64) error {
 	return nil
 }
 
-// changed reads the files that the last attempt changed, which began after an event.
+// changed reads the files that the last attempt changed. begin is the event after which it begins.
 func (r *RunPage) changed(v *Visit, begin int64) error {
 	found, _, err := events(v, url.Values{"kind": {event.KindFile}, "after": {strconv.FormatInt(begin, 10)}, "limit": {strconv.Itoa(mostFiles + 1)}})
 	if err != nil {
@@ -410,8 +413,8 @@ func (r *RunPage) changed(v *Visit, begin int64) error {
 	return nil
 }
 
-// read reads the part of the transcript that the address asks for: of a run that goes on the
-// newest part, of another one the first.
+// read reads the part of the transcript that the address asks for. Without an address of a part,
+// it reads the newest part of a run that goes on, and the first part of another run.
 func (r *RunPage) read(v *Visit) error {
 	number := func(name string) (n int64) {
 		n, err := strconv.ParseInt(v.Query(name), 10, 64)
@@ -468,7 +471,7 @@ func (r *RunPage) read(v *Visit) error {
 	return nil
 }
 
-// earlier reads what the part after an event goes on with.
+// earlier reads the events before the part that the part continues.
 func (r *RunPage) earlier(v *Visit, p *reading) error {
 	limit := url.Values{"newest": {"true"}, "before": {strconv.FormatInt(r.After+1, 10)}, "limit": {"1"}}
 	last, _, err := events(v, limit)
@@ -501,7 +504,8 @@ func retryRun(v *Visit) (SeeOther, error) {
 	return SeeOther{To: "/runs/" + made.RunID, Said: "It runs again: this is the new run."}, err
 }
 
-// followRun starts a follow-up. If that is refused, it shows the run with the message again.
+// followRun starts a follow-up. If the follow-up is refused, the page shows the run with the
+// message again.
 func followRun(v *Visit) (Content, error) {
 	var made api.CreatedRun
 	message := v.Form.Get("message")
@@ -515,7 +519,7 @@ func followRun(v *Visit) (Content, error) {
 	return page, err
 }
 
-// rawTranscript answers with the events as the API has them.
+// rawTranscript answers with the events in the JSON of the API.
 func rawTranscript(v *Visit) (Download, error) {
 	return Download{runOf(v, "transcript") + "?" + url.Values{"after": {v.Query("after")}}.Encode()}, nil
 }

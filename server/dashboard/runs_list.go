@@ -36,19 +36,19 @@ type RunList struct {
 	Page
 	Filters url.Values // of the address
 	Counts  api.RunCounts
-	Now     []RunRow // and those that wait
-	Runs    []RunRow // that have ended
-	More    bool     // at work or waiting than are shown
+	Now     []RunRow // runs that have not ended
+	Runs    []RunRow // ended runs
+	More    bool     // Now does not show all runs that have not ended
 	Next    string   // cursor of the next page, or empty
 	Choices choices
-	Part    bool  // the page asks for the rows that it shows and that may have changed
-	New     int64 // runs that are newer than those on the page
+	Part    bool  // the page asks only for its rows that may have changed
+	New     int64 // number of runs that are newer than the page
 }
 
 // RunRow is a run in a list.
 type RunRow struct {
 	api.Run
-	Waits string // why it waits, if that is known
+	Waits string // why the run waits, if that is known
 }
 
 // choices are the values that a person can choose from.
@@ -66,7 +66,7 @@ var runViews = [][2]string{{"All", ""}, {"At work", "INPROGRESS"}, {"Queued", "Q
 // RunView is a view with its number of runs.
 type RunView struct{ Name, Key, Count string }
 
-// Views are the views by state. Their numbers are missing if nobody counts by the filters.
+// Views are the views by state. Their numbers are missing if runs are not counted by the filters.
 func (l RunList) Views() (all []RunView) {
 	for _, w := range runViews {
 		shown, n := RunView{Name: w[0], Key: w[1]}, int64(0)
@@ -108,7 +108,7 @@ func (l RunList) at(path string, parameters ...string) string {
 func (l RunList) Cancel() string { return l.at("/runs/cancel") }
 
 // Unended tells how many runs of the list have not ended, by their states, such as "2 at work, 1
-// waiting"; empty if the page shows none.
+// waiting". It is empty if the page shows no such run.
 func (l RunList) Unended() string {
 	if len(l.Now) == 0 {
 		return ""
@@ -122,12 +122,12 @@ func (l RunList) Unended() string {
 	return strings.Join(parts, ", ")
 }
 
-// openStates are the states of runs that have not ended, of those that a view has.
+// openStates are the states of a view whose runs have not ended.
 func openStates(view string) []string {
 	return slices.DeleteFunc([]string{string(store.InProgress), string(store.Queued)}, func(s string) bool { return view != "" && s != view })
 }
 
-// Open is the address at which an open page asks for what has changed of it.
+// Open is the address at which an open page asks for its changes.
 func (l RunList) Open() string {
 	var ids []string
 	newest := ""
@@ -143,7 +143,7 @@ func (l RunList) Open() string {
 // Left are the links that the run left.
 func (r RunRow) Left() []api.Artifact { return artifacts(r.Run, true) }
 
-// Why is why the run failed or waits, in words.
+// Why says why the run failed or waits.
 func (r RunRow) Why() string {
 	switch r.State {
 	case string(store.Succeeded):
@@ -154,7 +154,7 @@ func (r RunRow) Why() string {
 	return r.StatusMessage
 }
 
-// From is where the run came from.
+// From says where the run came from.
 func (r RunRow) From() string { return cameFrom(r.Run) }
 
 func cameFrom(r api.Run) string {
@@ -194,7 +194,7 @@ func selection(v *Visit) url.Values {
 
 const (
 	runRows  = 50
-	mostWhys = 10 // runs whose reason to wait is read
+	mostWhys = 10 // number of runs whose reason to wait is read
 )
 
 func runsPage(v *Visit) (page RunList, err error) {
@@ -219,7 +219,7 @@ func runsPage(v *Visit) (page RunList, err error) {
 		ended = slices.DeleteFunc(ended, func(s string) bool { return s != state })
 	}
 	if len(open) > 0 && v.Query("cursor") == "" || len(ended) == 0 {
-		for _, state := range open { // those at work first, however many wait
+		for _, state := range open { // runs at work come first, however many runs wait
 			some, next, err := rows(v, query, []string{state}, v.Query("cursor"))
 			if err != nil {
 				return page, err
@@ -242,11 +242,11 @@ func runsPage(v *Visit) (page RunList, err error) {
 	return page, err
 }
 
-// mostCancelled is how many runs of a state are cancelled by one request.
+// mostCancelled is how many runs of each state one request cancels.
 const mostCancelled = 10_000
 
-// cancelRuns cancels the runs of a list that have not ended: those that wait first, so that none
-// begins because another has ended.
+// cancelRuns cancels the runs of a list that have not ended. Waiting runs come first, so that no
+// run begins because another run has ended.
 func cancelRuns(v *Visit) (SeeOther, error) {
 	query, cancelled := selection(v), int64(0)
 	states := openStates(v.Query("state"))
@@ -261,7 +261,7 @@ func cancelRuns(v *Visit) (SeeOther, error) {
 			switch err := v.Send("POST", "/agent/runs/"+url.PathEscape(r.RunID)+"/cancel", nil, nil); {
 			case err == nil:
 				cancelled++
-			case !isStatus(err, http.StatusConflict) && !isStatus(err, http.StatusNotFound): // it has ended meanwhile
+			case !isStatus(err, http.StatusConflict) && !isStatus(err, http.StatusNotFound): // these two mean that the run has ended meanwhile
 				return SeeOther{}, err
 			}
 		}
@@ -322,7 +322,7 @@ func (l *RunList) changed(v *Visit, query url.Values) error {
 		var r api.Run
 		if err := v.Get("/agent/runs/"+url.PathEscape(id), &r); err != nil {
 			if isStatus(err, http.StatusNotFound) || isStatus(err, http.StatusBadRequest) {
-				continue // it was deleted with its age
+				continue // the run was deleted as too old
 			}
 			return err
 		}
@@ -349,7 +349,7 @@ func (l *RunList) changed(v *Visit, query url.Values) error {
 	return nil
 }
 
-// chosen reads what the definitions have to choose from.
+// chosen reads the choices that the definitions offer.
 func chosen(v *Visit) (c choices, err error) {
 	factory := v.Query("factory")
 	automations, err := all[api.Automation](v, "/automations", url.Values{"factory": {factory}}, 1000)
@@ -442,7 +442,7 @@ func configOf(f url.Values) map[string]string {
 	return config
 }
 
-// correctable is the problem of a form that a person can correct. Another error stays one.
+// correctable is a problem of a form that a person can correct. rest is any other error.
 func correctable(err error) (problem string, fields []api.FieldProblem, rest error) {
 	refused := (*Refused)(nil)
 	if !errors.As(err, &refused) || refused.Status >= 500 || slices.Contains([]int{http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound}, refused.Status) {

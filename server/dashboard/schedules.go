@@ -30,11 +30,11 @@ type ScheduleList struct {
 // ScheduleRow is a schedule in the list.
 type ScheduleRow struct {
 	api.Schedule
-	Path string   // of the file that defines it
-	Last *api.Run // the last run that it started, if that is kept
+	Path string   // of the file that defines the schedule
+	Last *api.Run // the last run that the schedule started, if it is still stored
 }
 
-// Paused counts the schedules that start nothing.
+// Paused counts the paused schedules.
 func (l ScheduleList) Paused() (n int) {
 	for _, s := range l.Schedules {
 		if !s.Enabled {
@@ -59,7 +59,7 @@ var scheduleList = parse("schedules")
 
 func (ScheduleList) template() *template.Template { return scheduleList() }
 
-// mostLast is for how many schedules the last run is looked up.
+// mostLast is the number of schedules whose last run is looked up.
 const mostLast = 50
 
 func schedulesPage(v *Visit) (page ScheduleList, err error) {
@@ -102,7 +102,7 @@ func schedulesPage(v *Visit) (page ScheduleList, err error) {
 // ScheduleForm is the form that makes or changes a schedule.
 type ScheduleForm struct {
 	Page
-	ID      string // of the one that is changed; empty: a new one
+	ID      string // of the changed schedule; empty: a new schedule
 	Choices choices
 	Typed   url.Values
 	Problem string
@@ -128,7 +128,7 @@ func scheduleForm(v *Visit) (page ScheduleForm, err error) {
 // scheduleOf is the address of a schedule in the API.
 func scheduleOf(v *Visit) string { return "/agent/schedules/" + url.PathEscape(v.Param("id")) }
 
-// scheduleConfig is what a form changes of the configuration of a schedule's runs.
+// scheduleConfig are the parts of the configuration of a schedule's runs that a form changes.
 type scheduleConfig struct {
 	Environment string `json:"environment_id"`
 	Model       string `json:"model_id"`
@@ -165,7 +165,7 @@ func saveSchedule(v *Visit) (Content, error) {
 	return scheduleSaved(v, err, "The schedule is changed.", editSchedule)
 }
 
-// scheduleSaved answers a form: with what it did, or with itself and what is wrong.
+// scheduleSaved answers a form: with its result, or with the form again and what is wrong.
 func scheduleSaved(v *Visit, err error, said string, form func(*Visit) (ScheduleForm, error)) (Content, error) {
 	problem, fields, err := correctable(err)
 	if err != nil || problem == "" {
@@ -184,7 +184,7 @@ func configured[T any](raw json.RawMessage) (config T, err error) {
 	return config, err
 }
 
-// written is the body of the API for a form. What the form does not have stays as it was.
+// written is the body of the API for a form. Fields that the form does not have stay as they were.
 func written(f url.Values, was *api.Schedule) map[string]any {
 	body, config := map[string]any{}, map[string]any{}
 	if was != nil {

@@ -23,17 +23,17 @@ var secretRoutes = []Route{
 	post("/pending-secrets/:id/dismiss", store.ScopeManage, dismissSecret, "DELETE /pending-secrets/:id"),
 }
 
-// SecretList are the managed secrets: names and uses, never a value.
+// SecretList is the page of the managed secrets: names and uses, never a value.
 type SecretList struct {
 	Page
 	Secrets []api.Secret
-	Pending []api.PendingSecret // that senders gave, and nobody has confirmed
-	Missing []MissingSecret     // without them a commit does not serve
-	Name    string              // in the form that sets one
-	Problem string              // why it was not set
+	Pending []api.PendingSecret // secrets that senders gave and nobody has confirmed
+	Missing []MissingSecret     // secrets that keep a commit from serving
+	Name    string              // name in the form that sets a secret
+	Problem string              // why the secret was not set
 }
 
-// MissingSecret is a secret that a webhook of the newest commit needs and does not have.
+// MissingSecret is a secret that a webhook of the newest commit needs and that is not set.
 type MissingSecret struct{ Factory, Name, Message, Where string }
 
 var secretList = parse("secrets")
@@ -80,10 +80,10 @@ func secretsPage(v *Visit) (page SecretList, err error) {
 	return page, nil
 }
 
-// missingSecrets are those that keep the newest commit of a factory from serving.
+// missingSecrets are the secrets that keep the newest commit of a factory from serving.
 func missingSecrets(f api.FactoryStatus) (all []MissingSecret) {
 	var found schema.Diagnostics
-	_ = json.Unmarshal(f.LastApply.Diagnostics, &found) // without: none is missing
+	_ = json.Unmarshal(f.LastApply.Diagnostics, &found) // without diagnostics, no secret is missing
 	for _, d := range found {
 		if d.Code != schema.MissingSecret && d.Code != schema.BadSecret {
 			continue
@@ -121,8 +121,8 @@ func setSecret(v *Visit) (Content, error) {
 	return SeeOther{To: "/secrets", Said: said}, err
 }
 
-// typed is what was typed or pasted into a text area: browsers send its lines with carriage
-// returns, and people paste a line with its end.
+// typed is the text of a text area, without the carriage returns that browsers add, and without the
+// line end that people paste.
 func typed(text string) string {
 	return strings.TrimSuffix(strings.ReplaceAll(text, "\r\n", "\n"), "\n")
 }

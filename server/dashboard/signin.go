@@ -2,12 +2,12 @@ package dashboard
 
 import "html/template"
 
-// SignIn is the page of somebody who is not signed in.
+// SignIn is the page of a person who is not signed in.
 type SignIn struct {
 	Page
-	To       string // where to go afterwards
-	Provider string // where to sign in; empty: nowhere but by a link
-	// Of a link: it is used up by the form of the page.
+	To       string // path of the page to open afterwards
+	Provider string // provider for the sign-in; empty: people sign in only by a link
+	// These are for a link. The form of the page uses up the link.
 	Action, Who, Role string
 }
 

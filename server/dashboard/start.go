@@ -16,12 +16,12 @@ var startRoutes = []Route{
 	post("/start", store.ScopeManage, startFactory, "POST /factories"),
 }
 
-// Start leads from an empty server to the first run that has ended well.
+// Start is the page that leads from an empty server to the first run that succeeded.
 type Start struct {
 	Page
 	Steps   []Step
-	Name    string // in the form that starts a factory
-	Problem string // why it was not started
+	Name    string // name in the form that starts a factory
+	Problem string // why the factory was not started
 }
 
 // Step is one step of the way.
@@ -29,7 +29,7 @@ type Step struct {
 	State string // done, now, next
 	Title string
 	Text  string
-	Do    string // what its link says
+	Do    string // text of the link
 	Link  string
 }
 
@@ -45,7 +45,7 @@ func (s Start) Status() int {
 	return http.StatusOK
 }
 
-// Reached tells whether the whole way is gone.
+// Reached tells whether all steps are done.
 func (s Start) Reached() bool { return len(s.Steps) > 0 && s.Steps[len(s.Steps)-1].State == "done" }
 
 func startPage(v *Visit) (page Start, err error) {
@@ -112,7 +112,7 @@ func startPage(v *Visit) (page Start, err error) {
 	return page, err
 }
 
-// startFactory starts a factory here, or shows the form again with what is wrong.
+// startFactory makes a hosted factory, or shows the form again with the problem.
 func startFactory(v *Visit) (Content, error) {
 	name := strings.TrimSpace(v.Form.Get("name"))
 	err := v.Send("POST", "/factories", api.FactoryRequest{Name: name}, nil)

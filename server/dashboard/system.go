@@ -18,15 +18,15 @@ var systemRoutes = []Route{
 	post("/system/check", store.ScopeManage, checkStore, "POST /check"),
 }
 
-// System is the health of the server and its machine, as doctor tells it.
+// System is the page about the health of the server and its machine, like `triphammer doctor`.
 type System struct {
 	Page
 	Status  api.Status
 	Checks  []Check
-	Notices []api.Notice // about runs, that could not be delivered
+	Notices []api.Notice // notices about runs that could not be delivered
 	Report  *api.StoreReport
 	Workers []api.Worker
-	Backup  *api.AuditEntry // the last one that was sent, as far back as the audit log goes; nil: none, or the person may not read it
+	Backup  *api.AuditEntry // the last backup in the audit log; nil: there is none, or the person may not read the log
 }
 
 // State is the state of a worker, for people.
@@ -47,14 +47,14 @@ func (System) Sort(w api.Worker) string {
 	return "none"
 }
 
-// Check is one thing that was looked at. Its kind is ok, fail or none: for information.
+// Check is one checked thing. Its kind is ok, fail, or none for information.
 type Check struct{ Kind, What, Detail string }
 
 var system = parse("system")
 
 func (System) template() *template.Template { return system() }
 
-// Bad are the checks that have to be cured.
+// Bad are the failed checks.
 func (s System) Bad() (all []Check) {
 	for _, c := range s.Checks {
 		if c.Kind == "fail" {
@@ -64,7 +64,7 @@ func (s System) Bad() (all []Check) {
 	return all
 }
 
-// Found are the checks, with what was noted of the same thing as one.
+// Found are the checks, with the checks of one thing joined.
 func (s System) Found() (all []Check) {
 	for _, c := range s.Checks {
 		if last := len(all) - 1; last >= 0 && c.Kind == "none" && all[last].Kind == c.Kind && all[last].What == c.What {
@@ -76,7 +76,7 @@ func (s System) Found() (all []Check) {
 	return all
 }
 
-// Text is the report for who helps from elsewhere.
+// Text is the report for somebody who helps from elsewhere.
 func (s System) Text() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "triphammer %s\n", s.Status.Version)
@@ -117,7 +117,7 @@ func systemPage(v *Visit) (page System, err error) {
 	return page, nil
 }
 
-// checks are what the status says of the machine, one fact each.
+// checks are the facts of the status about the machine, one check for each.
 func checks(page Page, s api.Status) (all []Check) {
 	say := func(ok bool, what, detail string) {
 		kind := "ok"
@@ -203,7 +203,7 @@ func acceptClock(v *Visit) (SeeOther, error) {
 	return SeeOther{To: "/system", Said: "The clock is believed."}, v.Send("POST", "/clock/accept", nil, nil)
 }
 
-// checkStore reads the whole store, and shows what it found.
+// checkStore checks the whole store, and shows the result.
 func checkStore(v *Visit) (page System, err error) {
 	var report api.StoreReport
 	if err = v.Send("POST", "/check", nil, &report); err != nil {

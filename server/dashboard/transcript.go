@@ -13,28 +13,28 @@ import (
 	"triphammer/server/terms"
 )
 
-// entry is one entry of the transcript of a page. Events with one ID are one entry: what
-// was started, with how it ended. So are the parts of what a process printed.
+// entry is one entry of the transcript on a page. Events with one ID are one entry: a start and
+// its end. So are the parts of a process's output.
 type entry struct {
-	Seq     int64 // of its first event
+	Seq     int64 // number of the first event
 	At      time.Time
-	Offset  string // since the attempt began, or its agent
-	Kind    string // of its first event
+	Offset  string // time since the attempt or its agent began
+	Kind    string // of the first event
 	Class   string // of the style sheet: fail, ok, run, wait, stage, or empty
 	Icon    string
-	Bad     bool   // it needs a look
-	Label   string // what Triphammer calls it
-	Code    string // what was done, in one line
-	Sub     string // how it ended
+	Bad     bool   // the entry needs a look
+	Label   string // Triphammer's name for the entry
+	Code    string // the command or action, in one line
+	Sub     string // how the command or action ended
 	Say     string // prose
 	Facts   []event.Fact
-	Text    string // printed by a process, or long
+	Text    string // output of a process, or a long text
 	Diff    []diffLine
 	Added   int // lines of a diff
 	Removed int
 	Open    bool // not folded
-	Cut     bool // of its text only the beginning and the end are shown
-	Renew   bool // it takes the place of one that the page has
+	Cut     bool // only the beginning and the end of the text are shown
+	Renew   bool // the entry replaces an entry of the open page
 }
 
 // Folds tells whether the entry has more than its line.
@@ -42,13 +42,13 @@ func (e entry) Folds() bool {
 	return len(e.Facts) > 0 || e.Text != "" || len(e.Diff) > 0
 }
 
-// Spoken tells whether the entry is what the agent says, which is Markdown.
+// Spoken tells whether the entry is a message of the agent, which is Markdown.
 func (e entry) Spoken() bool { return e.Label == "assistant" || e.Label == "model" }
 
 // diffLine is a line of a diff. Its sign stays, so that colour is not needed.
 type diffLine struct{ Class, Text string }
 
-// diffLines are the lines of a diff, up to so many bytes.
+// diffLines are the lines of a diff, up to most bytes.
 func diffLines(diff string, most int) (lines []diffLine, cut bool) {
 	inHunk := false
 	for line := range strings.Lines(diff) {
@@ -71,15 +71,15 @@ func diffLines(diff string, most int) (lines []diffLine, cut bool) {
 	return lines, false
 }
 
-// What a page of a transcript has at most. A page is below 100 kB, whatever its events have.
+// Limits of a page of a transcript. They keep a page below 100 kB, whatever its events are.
 const (
 	mostEvents = 200
 	mostWeight = 55_000 // bytes of entries, about
 	mostText   = 4_000  // of one entry
-	wholeText  = 50_000 // of an entry that is asked for
+	wholeText  = 50_000 // of the requested entry
 )
 
-// weight is about how many bytes a text takes in a page.
+// weight estimates the bytes that a text takes on a page.
 func weight(text string) (n int) {
 	for i := range len(text) {
 		switch c := text[i]; {
@@ -98,7 +98,7 @@ func weight(text string) (n int) {
 	return n
 }
 
-// fit is how many of the events fit on a page: of the first ones, or of the last ones.
+// fit is how many of the events fit on a page, counted from the first event, or from the last.
 func fit(events []api.Event, whole int64, fromEnd bool) int {
 	room := mostWeight
 	for n := range events {
@@ -108,7 +108,7 @@ func fit(events []api.Event, whole int64, fromEnd bool) int {
 		}
 		w := weight(string(e.Data))
 		if e.Kind == event.KindMessage {
-			w *= 2 // it becomes HTML
+			w *= 2 // Markdown becomes HTML
 		}
 		if e.Seq != whole {
 			w = min(w, 2*mostText)
@@ -120,7 +120,7 @@ func fit(events []api.Event, whole int64, fromEnd bool) int {
 	return len(events)
 }
 
-// clip is the beginning and the end of a text that is too long.
+// clip cuts the middle out of a text that is too long.
 func clip(text string, most int) (string, bool) {
 	if weight(text) <= most {
 		return text, false
@@ -139,12 +139,12 @@ func clip(text string, most int) (string, bool) {
 	return fmt.Sprintf("%s\n… %s left out …\n%s", text[:from], event.Bytes(int64(to-from)), text[to:]), true
 }
 
-// reading is how a part of a transcript is shown.
+// reading says how to show a part of a transcript.
 type reading struct {
-	clock   []moment    // from which times count, each until the next
-	reason  string      // why the run failed, which the page says at its top
+	clock   []moment    // the times from which offsets count, each until the next
+	reason  string      // why the run failed, which the top of the page says
 	over    bool        // the run has ended, so nothing goes on
-	whole   int64       // the event that is shown whole
+	whole   int64       // number of the event that is shown whole
 	before  *api.Event  // the event before the part
 	started []api.Event // commands and uses of tools before the part; some go on
 }
@@ -152,8 +152,8 @@ type reading struct {
 // entries are the entries of a part of a transcript.
 func (p reading) entries(events []api.Event) []entry {
 	var all []entry
-	started := make(map[string]int) // the entries that have not ended, by ID
-	old := make(map[string]entry)   // those that are not of this part
+	started := make(map[string]int) // entries of this part that have not ended, by ID
+	old := make(map[string]entry)   // entries of earlier parts that have not ended, by ID
 	for _, e := range p.started {
 		if id, running, one := p.one(e); running {
 			old[id] = one
@@ -179,7 +179,7 @@ func (p reading) entries(events []api.Event) []entry {
 		if same := out.Stream != "" && stream == out.Stream; same && len(all) > 0 && len(all[len(all)-1].Text) < event.MaxText {
 			all[len(all)-1].Text += out.Text
 			continue
-		} else if stream = out.Stream; same && len(all) == 0 { // it goes on from the page before
+		} else if stream = out.Stream; same && len(all) == 0 { // the output goes on from the page before
 			all = append(all, entry{Seq: e.Seq, At: e.At, Offset: p.offset(e), Kind: e.Kind, Icon: "command", Text: out.Text, Open: true})
 			continue
 		}
@@ -213,7 +213,7 @@ func (p reading) entries(events []api.Event) []entry {
 	return all
 }
 
-// one is the entry of one event. id is that of what was started, or has ended.
+// one is the entry of one event. id identifies the command or action that started or ended.
 func (p reading) one(e api.Event) (id string, running bool, one entry) {
 	decoded, err := event.Decode(e.Kind, e.Data)
 	if err != nil {
@@ -259,7 +259,7 @@ func (p reading) offset(e api.Event) string {
 	return offset(e.At.Sub(from))
 }
 
-// most is how much of the text of an event is shown.
+// most is how many bytes of the text of an event are shown.
 func (p reading) most(seq int64) int {
 	if seq == p.whole {
 		return wholeText
@@ -267,7 +267,7 @@ func (p reading) most(seq int64) int {
 	return mostText
 }
 
-// settle cuts what is too long, and sets what follows from the rest.
+// settle cuts texts that are too long, and sets the fields that depend on the others.
 func (e *entry) settle(whole int64) {
 	most := mostText
 	if e.Seq == whole {
@@ -291,7 +291,7 @@ func (e *entry) settle(whole int64) {
 	}
 }
 
-// end adds how it ended to the entry of what was started.
+// end adds the end of a command or action to the entry of its start.
 func (e *entry) end(ended entry) {
 	e.Icon, e.Bad, e.Sub, e.Text, e.Open, e.Class = ended.Icon, ended.Bad, ended.Sub, ended.Text, ended.Open, ended.Class
 }
@@ -348,7 +348,7 @@ func (e *entry) other(decoded event.Event) {
 	case event.Status:
 		e.status(d)
 	case event.Usage:
-		if d.CostUSD > 0 { // of each turn nobody wants to read; the page has the sum
+		if d.CostUSD > 0 { // only usage with a cost is shown, because the page has the sum
 			e.Icon, e.Label, e.Sub = "usage", "Used", d.String()
 		}
 	case event.Ended:
@@ -389,7 +389,7 @@ func (e *entry) other(decoded event.Event) {
 	}
 }
 
-// status is a change of the state, which has the mark of that.
+// status fills the entry of a change of the state.
 func (e *entry) status(d event.Status) {
 	e.Icon, e.Label, e.Sub = "stage", d.State, d.Message
 	if !slices.Contains(terms.RunStates, store.RunState(d.State)) {

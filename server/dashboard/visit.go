@@ -13,16 +13,16 @@ import (
 	"triphammer/server/store"
 )
 
-// API is the HTTP API of this server, as the person who looks may use it. So a page can do
-// nothing that the API refuses.
+// API is the HTTP API of this server, called as the reader of the page. So a page can do nothing
+// that the API refuses.
 type API interface {
-	// Call sends a request to a path below api.Base. in is its JSON body; nil: it has none.
+	// Call sends a request to a path below api.Base. in is the JSON body; nil: there is no body.
 	// The JSON of the answer is decoded into out, unless that is nil. If the API refuses the
 	// request, the error is a *Refused.
 	Call(ctx context.Context, method, path string, in, out any) error
 }
 
-// Refused is a problem with which the API answered.
+// Refused is a problem that the API answered.
 type Refused struct {
 	api.Problem
 	Body []byte // the whole answer: some problems have more fields
@@ -30,11 +30,11 @@ type Refused struct {
 
 func (r *Refused) Error() string { return r.Message }
 
-// Person is who looks at a page.
+// Person is the reader of a page.
 type Person struct {
 	Name string
 	Role string                  // viewer, operator, manager
-	May  func(scope string) bool // nil: nothing
+	May  func(scope string) bool // nil: the person has no scope
 }
 
 // Visit is a request for a page.
@@ -61,7 +61,7 @@ func (v *Visit) Get(path string, out any) error {
 // errUndeclared is a mistake in the table of routes.
 var errUndeclared = errors.New("the route of this page does not declare the request that it sends")
 
-// Send sends a request to the API that is not a GET. The route of the page must declare it.
+// Send sends a request that is not a GET to the API. The route of the page must declare it.
 func (v *Visit) Send(method, path string, in, out any) error {
 	plain, _, _ := strings.Cut(path, "?")
 	if !slices.ContainsFunc(v.route.Sends, func(declared string) bool { return fits(declared, method+" "+plain) }) {
@@ -76,7 +76,7 @@ func fits(declared, request string) bool {
 	return slices.EqualFunc(want, got, func(want, got string) bool { return want == got || strings.HasPrefix(want, ":") && got != "" })
 }
 
-// escaped is a path whose parts are escaped, such as of names.
+// escaped is a path of escaped parts, such as names.
 func escaped(parts ...string) string {
 	for i, p := range parts {
 		if i%2 == 1 {
@@ -112,7 +112,7 @@ func cloned(query url.Values) url.Values {
 	return copied
 }
 
-// Page makes what every page has.
+// Page makes the Page with a title.
 func (v *Visit) Page(title string) (Page, error) {
 	p := Page{Title: title, Person: v.Person, Base: v.Base, Here: v.URL.Path, Again: v.Base + v.URL.RequestURI(), At: Now(), Factory: v.Query("factory")}
 	if c, err := v.Cookie(themeCookie); err == nil && slices.Contains(themes, c.Value) {
@@ -134,7 +134,7 @@ func (v *Visit) Page(title string) (Page, error) {
 	return p, err
 }
 
-// findings are the findings of a Refused, if it has any.
+// findings are the findings of a Refused; nil: it has none.
 func findings[T any](err error, field string) (list []T) {
 	refused := (*Refused)(nil)
 	if !errors.As(err, &refused) {
@@ -142,7 +142,7 @@ func findings[T any](err error, field string) (list []T) {
 	}
 	var body map[string]json.RawMessage
 	if json.Unmarshal(refused.Body, &body) == nil {
-		_ = json.Unmarshal(body[field], &list) // without: none are shown
+		_ = json.Unmarshal(body[field], &list) // after an error, no finding is shown
 	}
 	return list
 }

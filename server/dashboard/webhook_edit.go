@@ -32,7 +32,7 @@ var webhookEditRoutes = []Route{
 type NewWebhook struct {
 	Page
 	Home       api.FactoryStatus
-	CommitSeen string // by the person, on the form
+	CommitSeen string // the commit that the person has seen
 	Schemes    []api.SignatureScheme
 	Secrets    []api.Secret
 	Webhook    api.NewWebhook
@@ -66,7 +66,7 @@ func newWebhookPage(v *Visit) (page NewWebhook, err error) {
 	return page, page.load(v)
 }
 
-// load reads what the form offers.
+// load reads the choices of the form.
 func (p *NewWebhook) load(v *Visit) (err error) {
 	if p.Page, err = v.Page("New webhook"); err != nil {
 		return err
@@ -118,7 +118,7 @@ func createWebhook(v *Visit) (Content, error) {
 		req.Secret.Name = value("existing")
 	case "later":
 		req.Secret.Later = true
-	} // else it is generated, if the sender takes one: the API says so if it does not
+	} // without any of these, the API generates the secret, or says that only the sender makes it
 	var made api.WebhookChange
 	err := v.Send("POST", escaped("/factories", v.Param("name"), "webhooks"), req, &made)
 	if err == nil {
@@ -142,7 +142,7 @@ func plainFindings(refused *Refused) []finding {
 	return findingsOf(verdictOf(refused), func(string) string { return "" }, func(string, int) string { return "" })
 }
 
-// WebhookMade is the page after a webhook was made or its secret rotated: it shows the secret
+// WebhookMade is the page after a webhook was made or its secret was rotated. It shows the secret
 // once.
 type WebhookMade struct {
 	Page
@@ -165,20 +165,20 @@ func created(v *Visit, made api.WebhookChange, did string) (Content, error) {
 	page.Here = "/webhooks"
 	page.limit(made.Factory)
 	page.Again = page.In(made.Factory, "/webhooks/"+named(made.Name))
-	if made.UID == "" { // it does not serve
+	if made.UID == "" { // the webhook is not live
 		return page, nil
 	}
 	err = v.Get("/webhooks/"+url.PathEscape(made.UID)+"/setup", &page.Setup)
 	return page, err
 }
 
-// back is the page of a webhook.
+// backToWebhook sends the browser to the page of the webhook.
 func backToWebhook(v *Visit, said string) SeeOther {
 	return SeeOther{To: to("/webhooks/"+named(v.Param("webhook")), "factory", v.Param("name")), Said: said}
 }
 
-// rotateWebhook gives a webhook a new secret, once: a form that is sent again after that
-// changes nothing.
+// rotateWebhook gives a webhook a new secret, but only once: sending the form again changes
+// nothing.
 func rotateWebhook(v *Visit) (Content, error) {
 	var now api.Webhook
 	query := "?" + url.Values{"factory": {v.Param("name")}}.Encode()

@@ -18,7 +18,7 @@ type webhookTest struct {
 	Failed  string
 }
 
-// choose fills the form with a sample: that of an event, else the first.
+// choose fills the form with the sample of an event, or else with the first sample.
 func (t *webhookTest) choose(samples []api.Sample, event string) {
 	i := max(slices.IndexFunc(samples, func(s api.Sample) bool { return s.Event == event }), 0)
 	t.Event, t.Payload = samples[i].Event, indented(samples[i].Payload)
@@ -27,7 +27,7 @@ func (t *webhookTest) choose(samples []api.Sample, event string) {
 // Status implements Status.
 func (p Webhook) Status() int { return formStatus(p.Test.Failed) }
 
-// sendTest lets the server send a test, and leads to its delivery.
+// sendTest makes the server send a test, and sends the browser to the delivery.
 func sendTest(v *Visit) (Content, error) {
 	factory, name := v.Param("name"), v.Param("webhook")
 	form := webhookTest{Event: v.Form.Get("event"), Payload: strings.TrimSpace(v.Form.Get("payload"))}

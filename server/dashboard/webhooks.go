@@ -24,7 +24,7 @@ func init() { functions["proofWords"] = proofWords }
 // WebhookList is the list of webhooks.
 type WebhookList struct {
 	Page
-	Webhooks []WebhookRow // those that serve first
+	Webhooks []WebhookRow // live webhooks first
 }
 
 // WebhookRow is a webhook of the list.
@@ -145,15 +145,15 @@ type Webhook struct {
 	Webhook    api.Webhook
 	State      state
 	Setup      api.WebhookSetup
-	Scheme     *api.SignatureScheme // of a signed webhook
+	Scheme     *api.SignatureScheme // nil if the webhook verifies no signatures
 	Secret     *api.Secret          // nil if the person may not see it
-	Waiting    []api.PendingSecret  // that its sender gave, and nobody confirmed
+	Waiting    []api.PendingSecret  // secrets that the sender gave and nobody has confirmed
 	Listens    []api.Automation
 	Deliveries []api.Delivery
-	First      bool             // the page was opened before the first one came: it shows by itself what comes
-	Day        api.WebhookStats // of the last 24 hours
-	Since      time.Time        // the beginning of these
-	Counting   bool             // not all of them are counted yet
+	First      bool             // the page was opened before the first delivery, and shows deliveries as they come
+	Day        api.WebhookStats // figures of the last 24 hours
+	Since      time.Time        // beginning of these 24 hours
+	Counting   bool             // not all deliveries are counted yet
 	File       Place
 	Test       webhookTest
 }
@@ -175,7 +175,7 @@ func (p Webhook) Used() (others []api.SecretUse) {
 // Yours tells that the sender takes a secret of your choice.
 func (p Webhook) Yours() bool { return p.Scheme == nil || p.Scheme.SecretIsYours }
 
-// Came is what the figures of the day come to.
+// Came are the sums of the day's figures.
 func (p Webhook) Came() (came struct{ Accepted, Duplicates, Refused int64 }) {
 	for i, n := range p.Day.Times {
 		came.Duplicates += p.Day.Duplicates[i]
@@ -201,7 +201,7 @@ func webhookPage(v *Visit) (page Webhook, err error) {
 	return page, nil
 }
 
-// webhook reads what the page of a webhook shows.
+// webhook makes the page of a webhook.
 func (v *Visit) webhook(factory, name string) (page Webhook, err error) {
 	if page.Page, err = v.Page("Webhook " + name); err != nil {
 		return page, err
@@ -241,8 +241,8 @@ func (v *Visit) webhook(factory, name string) (page Webhook, err error) {
 	return page, page.secrets(v)
 }
 
-// secrets reads what is known of the webhook's secret. Whoever may not read secrets sees
-// the page without.
+// secrets reads the state of the webhook's secret. A person who may not read secrets sees the
+// page without it.
 func (p *Webhook) secrets(v *Visit) error {
 	known, err := all[api.Secret](v, "/secrets", nil, maxListed)
 	if err = allowed(err); err != nil {
@@ -261,7 +261,7 @@ func (p *Webhook) secrets(v *Visit) error {
 	return nil
 }
 
-// allowed leaves out the error that the person may not do this.
+// allowed returns the error, but nil if the error says that the person may not do this.
 func allowed(err error) error {
 	if refused := (*Refused)(nil); errors.As(err, &refused) && refused.Status == http.StatusForbidden {
 		return nil

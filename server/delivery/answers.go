@@ -15,7 +15,7 @@ import (
 	"triphammer/server/terms"
 )
 
-// API implements lookup.Deliveries: the sender's API by the definitions that decided the
+// API implements lookup.Deliveries. It takes the API from the definitions that decided the
 // delivery, with the newest value of the secret.
 func (s *Service) API(ctx context.Context, id store.DeliveryID) (api lookup.API, err error) {
 	d, err := s.cfg.Store.Deliveries.Get(ctx, id)
@@ -42,8 +42,8 @@ func (s *Service) api(ctx context.Context, hook *applier.Webhook) (api lookup.AP
 	return lookup.API{URL: hook.Def.APIURL, Secret: value.Value}, nil
 }
 
-// Decide implements lookup.Deliveries: it records answers, and starts the automations that
-// match by them. The definitions are those that decided the delivery.
+// Decide implements lookup.Deliveries. It records answers, and starts the automations that now
+// match, by the definitions that decided the delivery.
 func (s *Service) Decide(ctx context.Context, id store.DeliveryID, asked []store.Lookup) error {
 	runs, err := s.decided(ctx, id, asked)
 	if err != nil {
@@ -92,8 +92,8 @@ func (s *Service) decided(ctx context.Context, id store.DeliveryID, asked []stor
 	return s.runs(ctx, hook, body, matched), nil
 }
 
-// Answers are the answers of senders about a delivery, and why there are none to other
-// questions.
+// Answers are the answers of senders about a delivery, and the reasons why other questions have
+// no answer.
 func Answers(lookups []store.Lookup) (answers map[native.Question][]string, open map[native.Question]string) {
 	answers, open = make(map[native.Question][]string), make(map[native.Question]string)
 	for _, l := range lookups {
@@ -110,7 +110,7 @@ func Answers(lookups []store.Lookup) (answers map[native.Question][]string, open
 	return answers, open
 }
 
-// askedFor says how a question to a sender stands, in words.
+// askedFor describes the state of a question to a sender, in words.
 func askedFor(l store.Lookup) string {
 	api := l.Provider + "'s API"
 	if s := native.ByProvider(l.Provider); s != nil {

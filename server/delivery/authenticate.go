@@ -10,12 +10,12 @@ import (
 
 func (a *incoming) authenticate() error { return a.hook.Verifier.Verify(a.signed()) }
 
-// failureKey says whose budget a failed authentication spends.
+// failureKey names the budget that a failed authentication spends.
 func (a *incoming) failureKey() failureKey { return failureKey{a.hook.UID, Network(a.Client)} }
 
-// Network is the range of addresses that counts as one client. For IPv4 that is one
-// address, because the neighbouring ones often belong to others. For IPv6 it is the /64
-// network, which usually belongs to one sender.
+// Network is the range of addresses that counts as one client. For IPv4 it is one address,
+// because the neighbouring addresses often belong to others. For IPv6 it is the /64 network,
+// which usually belongs to one sender.
 func Network(addr netip.Addr) netip.Prefix {
 	addr = addr.Unmap().WithZone("")
 	bits := addr.BitLen()
@@ -45,7 +45,7 @@ func (a *incoming) keptHeaders() map[string]string {
 		if len(values) == 0 || values[0] == "" || !a.hook.Def.KeepsHeader(name) {
 			continue
 		}
-		value := strings.ToValidUTF8(values[0], "\uFFFD") // what is matched now is what is explained later
+		value := strings.ToValidUTF8(values[0], "\uFFFD") // so that a later explanation matches the same text
 		if len(value) > filter.MaxHeader {
 			value = strings.ToValidUTF8(value[:filter.MaxHeader], "") + "…"
 		}

@@ -27,7 +27,7 @@ const (
 	StageRun           = "run"
 )
 
-// Stage is one step of the belt. The belt of a delivery goes on with those of its runs.
+// Stage is one step of the belt. The belt of a delivery goes on with the belts of its runs.
 type Stage = run.Stage
 
 // Trace says which stage a delivery reached, and why it stopped there.
@@ -41,8 +41,8 @@ type Trace struct {
 	// Matches has one result for each enabled automation that selects the webhook, with
 	// the first path that failed. It is nil if the delivery was not matched.
 	Matches []match.Result
-	// Asked says how the questions to the sender's API stand, and Waiting tells whether one is
-	// still open (SPEC 16.3).
+	// Asked describes the state of the questions to the sender's API. Waiting tells whether a
+	// question is still open (SPEC 16.3).
 	Asked   []string
 	Waiting bool
 	// Disabled has the results that the disabled automations which select the webhook
@@ -104,7 +104,7 @@ func (s *Service) explainMatch(ctx context.Context, b *belt, trace *Trace, hook 
 	if hook != nil {
 		body, err := s.cfg.Store.Deliveries.Payload(ctx, d.ID)
 		switch {
-		case errors.Is(err, store.ErrDamaged): // the recorded data is still shown
+		case errors.Is(err, store.ErrDamaged): // the trace shows the other recorded data
 			b.stages[0].Detail = join(b.stages[0].Detail, "the stored payload is damaged")
 			hook, why = nil, "the stored payload is damaged"
 		case err != nil:
@@ -169,7 +169,8 @@ func (s *Service) explainMatch(ctx context.Context, b *belt, trace *Trace, hook 
 	return nil
 }
 
-// eventsOf names the events of the sender that a delivery has, and what they happened to.
+// eventsOf names the events of the sender that a delivery has, and the page of the thing that they
+// happened to.
 func eventsOf(def *factory.Webhook, sent match.Delivery) string {
 	sender := def.Sender()
 	if sender == nil {
@@ -190,8 +191,8 @@ func eventsOf(def *factory.Webhook, sent match.Delivery) string {
 	return strings.Join(names, " and ") + " of " + link
 }
 
-// startedNothing says which automations started nothing because they were paused, and why
-// they are if they still are, or because another webhook reported the same event.
+// startedNothing says which automations started nothing because they were paused, or because
+// another webhook reported the same event. It adds the reason of a pause that still lasts.
 func (s *Service) startedNothing(d *store.Delivery) string {
 	var parts []string
 	for _, name := range d.Paused {
@@ -227,7 +228,7 @@ func started(trace *Trace) int {
 	return n
 }
 
-// firstRuns is how many of the delivery's runs it started itself.
+// firstRuns is the number of runs that the delivery started itself, without their retries.
 func firstRuns(d *store.Delivery) (n int) {
 	for _, r := range d.Runs {
 		if r.RetryOf == 0 {
@@ -305,7 +306,7 @@ func join(parts ...string) string {
 	return strings.Join(kept, ", ")
 }
 
-// belt collects the stages, up to the one at which the delivery stopped.
+// belt collects the stages, up to the stage at which the delivery stopped.
 type belt struct {
 	stages  []Stage
 	stopped bool
@@ -314,7 +315,7 @@ type belt struct {
 func (b *belt) pass(stage, detail string) { b.add(stage, run.Passed, detail) }
 func (b *belt) stop(stage, detail string) { b.add(stage, run.Stopped, detail); b.stopped = true }
 
-// tell adds to the detail of a stage that was passed.
+// tell adds text to the detail of a passed stage.
 func (b *belt) tell(stage, detail string) {
 	for i := range b.stages {
 		if b.stages[i].Stage == stage {

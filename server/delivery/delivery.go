@@ -2,16 +2,15 @@
 // explains the outcome.
 //
 // [Service.Receive] keeps the order of SPEC 5.1: webhook, credential, size, rate,
-// JSON, identity, commit. It guarantees that the body of an unauthenticated sender is
-// never parsed, and that it answers 202 only when the delivery and its runs are
-// durable (SPEC 5.4).
+// JSON, identity, commit. It never parses the body of an unauthenticated sender, and
+// answers 202 only when the delivery and its runs are durable (SPEC 5.4).
 //
-// [Service.Show] is the belt of SPEC 7. It derives the trace of a delivery from what
-// was recorded and from the revision that decided it. The ingress decides by an index
-// over all filters of a webhook, the belt evaluates filter by filter; tests of package
-// filter hold the two to the same verdicts.
+// [Service.Show] is the belt of SPEC 7. It derives the trace of a delivery from the
+// record and from the revision that decided the delivery. The ingress decides by an
+// index over all filters of a webhook; the belt evaluates filter by filter. Tests of
+// package filter hold the two to the same verdicts.
 //
-// It does not order deliveries, and it does not start runs: package run does.
+// The package does not order deliveries. It enqueues runs, and package worker starts them.
 package delivery
 
 import (
@@ -46,7 +45,7 @@ const (
 	ReasonFailures    = "authentication_budget"
 	ReasonNotFound    = "not_found"
 	ReasonNoMemory    = "no_memory"
-	ReasonDuplicate   = "duplicate" // it was accepted before
+	ReasonDuplicate   = "duplicate" // the delivery was accepted before
 
 	// Reasons of a BodyError.
 	ReasonIncomplete = "body_incomplete"
@@ -56,9 +55,9 @@ const (
 
 // Errors of Request.ReadBody, besides a BodyError.
 var (
-	// ErrTooLarge: the body is above the limit.
+	// ErrTooLarge says that the body is above the limit.
 	ErrTooLarge = errors.New("the body is larger than 262,144 bytes")
-	// ErrNoMemory: the body was dropped in favour of others, or there was no memory for it.
+	// ErrNoMemory says that the body was dropped in favour of others, or found no memory.
 	ErrNoMemory = errors.New("the memory for bodies is full")
 )
 
@@ -67,7 +66,7 @@ const BodyRetry = 5
 
 // BodyError is the error for an incomplete body.
 type BodyError struct {
-	Reason string // why: cut off, too slow, malformed
+	Reason string // ReasonIncomplete and the like: cut off, too slow, malformed
 	Detail string
 	Got    int64 // bytes that arrived
 }
@@ -78,7 +77,7 @@ func (e *BodyError) Error() string { return e.Reason + ": " + e.Detail }
 type Config struct {
 	Live  *applier.Live
 	Store *store.Store
-	// Wake tells the run manager that runs were enqueued.
+	// Wake tells the worker that runs were enqueued.
 	Wake func()
 	// RateLimit is how many authenticated deliveries one webhook accepts in any 60 s.
 	// AuthFailures is how many failed authentications are answered in any 60 s for one
@@ -89,8 +88,8 @@ type Config struct {
 	// Load rebuilds the revision of an apply, to explain deliveries that older definitions
 	// decided.
 	Load func(ctx context.Context, id store.ApplyID) (*applier.Revision, error)
-	// Follow makes what is live by the store serve in Live. It is called for a factory whose
-	// live definitions changed between a decision and its record; nil: the record follows soon.
+	// Follow loads the store's live revision of a factory into Live. It is called if the live
+	// revision changed between a decision and its record; nil: Live follows by itself soon.
 	Follow func(ctx context.Context, factory string) error
 	// Ask tells that questions to senders' APIs were recorded.
 	Ask func()
@@ -155,7 +154,7 @@ type Request struct {
 	Header        http.Header
 	ContentLength int64 // -1 if unknown
 	Client        netip.Addr
-	TestBy        string // who lets the server send it, as a test; empty: a sender sends it
+	TestBy        string // the person for whom the server sends a test; empty: a sender sends the request
 	// ReadBody reads at most limit bytes, and buffers nothing above the limit (SPEC 5.3).
 	// Its error is ErrTooLarge, ErrNoMemory or a *BodyError. Receive does not use the bytes
 	// after it has returned.
@@ -164,11 +163,11 @@ type Request struct {
 
 // Answer is the answer to the sender. The server renders it with fixed bodies.
 type Answer struct {
-	Status     int              // 202 400 401 404 408 413 429 503, or that of Reply; 0: the sender went away
-	DeliveryID store.DeliveryID // with 202
-	Entry      store.DeliveryID // of the log; none if nothing was recorded
+	Status     int              // 202 400 401 404 408 413 429 503, or the status of Reply; 0: the sender went away
+	DeliveryID store.DeliveryID // only with 202
+	Entry      store.DeliveryID // the entry in the log; 0: nothing was recorded
 	RetryAfter int              // seconds, with 429 and 503
-	Reason     string           // why the request was refused, or was nothing new, for logs and metrics; never secret
+	Reason     string           // why the request was refused or is not new, for logs and metrics; never secret
 	// Reply, if set, is the answer to a question of the sender. It replaces the fixed
 	// bodies.
 	Reply *signature.Reply
@@ -196,17 +195,17 @@ func (s *Service) Receive(ctx context.Context, req *Request) Answer {
 	}
 	s.cfg.Observe(seen)
 	if ok && answer.Status >= http.StatusBadRequest {
-		// The log joins lines that are alike (SPEC 12.6), so a flood fills no disk. Nothing in it is the sender's.
+		// The log joins equal lines (SPEC 12.6), so a flood fills no disk. The line holds nothing from the sender.
 		s.cfg.Logger.Warn("a delivery was refused", "factory", seen.Factory, "webhook", seen.Webhook, "status", seen.Status, "reason", seen.Reason)
 	}
 	return answer
 }
 
-// maxDecisions bounds how often a request is decided. It is decided again if other definitions
-// became live before the decision was recorded (SPEC 17.2).
+// maxDecisions bounds how often a request is decided. A request is decided again if other
+// definitions became live before the decision was recorded (SPEC 17.2).
 const maxDecisions = 5
 
-// follow waits until Live has what is live by the store.
+// follow waits until Live has the store's live revision.
 func (s *Service) follow(ctx context.Context, factory string) error {
 	if s.cfg.Follow == nil {
 		return nil
@@ -214,8 +213,8 @@ func (s *Service) follow(ctx context.Context, factory string) error {
 	return s.cfg.Follow(ctx, factory)
 }
 
-// decide decides a request by the live definitions. found is false if they have no such
-// webhook. If other definitions became live meanwhile, it sets a.stale.
+// decide decides a request by the live definitions. found is false if they lack the webhook. If
+// other definitions became live meanwhile, decide sets a.stale.
 func (s *Service) decide(ctx context.Context, a *incoming) (answer Answer, found bool) {
 	hook, ok := s.cfg.Live.Webhook(a.UID)
 	if !ok || !hook.Def.Enabled || (a.HasPathToken && hook.Def.AuthMode != factory.URLToken) || s.paused(hook) {
@@ -247,10 +246,10 @@ type incoming struct {
 	body []byte
 	kept map[string]string // see keptHeaders
 
-	// The rest is for a second decision.
+	// The other fields are for a second decision.
 	stale   bool  // other definitions became live before the decision was recorded
 	read    bool  // the body was read
-	unread  error // why that failed
+	unread  error // why reading failed
 	counted bool  // the request counts for the rate
 	charged *failureKey
 }
@@ -286,8 +285,8 @@ func (s *Service) receive(ctx context.Context, a *incoming) Answer {
 	return s.accept(ctx, a, matched, open)
 }
 
-// count counts the request for the rate of its webhook, once. What it was charged by an earlier
-// decision as a failure is given back.
+// count counts the request for the rate of its webhook, once. It gives back the charge that an
+// earlier decision made for a failed authentication.
 func (s *Service) count(a *incoming) (Answer, bool) {
 	if a.charged != nil {
 		s.failures.refund(*a.charged)
@@ -327,9 +326,9 @@ func (s *Service) accept(ctx context.Context, a *incoming, matched []match.Match
 	return Answer{Status: http.StatusAccepted, DeliveryID: recorded.ID, Entry: recorded.ID}
 }
 
-// record stores the delivery with the runs of the matched automations in one transaction.
-// It wakes the run manager if there are runs. The open questions are asked if the webhook has
-// a secret for the sender's API.
+// record stores the delivery with the runs of the matched automations in one transaction. If
+// there are runs, it wakes the worker. It records the open questions if the webhook has a
+// secret for the sender's API.
 func (s *Service) record(ctx context.Context, hook *applier.Webhook, d store.Delivery, body []byte, matched []match.Match, open []native.Question) (store.Recorded, error) {
 	item := &store.NewDelivery{Delivery: d, Payload: body, Runs: s.runs(ctx, hook, body, matched)}
 	if d.ReplayOf == 0 {
@@ -350,7 +349,7 @@ func (s *Service) record(ctx context.Context, hook *applier.Webhook, d store.Del
 	return recorded, err
 }
 
-// runs are those of the matched automations.
+// runs are the runs of the matched automations.
 func (s *Service) runs(ctx context.Context, hook *applier.Webhook, body []byte, matched []match.Match) (runs []store.NewRun) {
 	for _, m := range matched {
 		r := run.FromAutomation(hook.Revision, hook.Automations[m.Candidate], store.SourceWebhook)
@@ -390,7 +389,7 @@ func (s *Service) readBody(ctx context.Context, a *incoming) (Answer, bool) {
 }
 
 // spendUnverified spends the budget of failed authentications for a body that cannot be
-// authenticated, because the verifier needs all of it (SPEC 5.8).
+// authenticated, because the verifier needs the whole body (SPEC 5.8).
 func (s *Service) spendUnverified(a *incoming) (Answer, bool) {
 	if !a.hook.Verifier.NeedsBody() {
 		return Answer{}, true
@@ -398,8 +397,8 @@ func (s *Service) spendUnverified(a *incoming) (Answer, bool) {
 	return s.charge(a)
 }
 
-// rejectBroken records an incomplete body. It does so even if the sender has disconnected,
-// which is often the case.
+// rejectBroken records an incomplete body, even if the sender has disconnected, as is often the
+// case.
 func (s *Service) rejectBroken(ctx context.Context, a *incoming, failure *BodyError) Answer {
 	if answer, ok := s.spendUnverified(a); !ok {
 		return answer
@@ -453,7 +452,7 @@ func (s *Service) rejectJSON(ctx context.Context, a *incoming, failure error) An
 	return s.reject(ctx, a, d, http.StatusBadRequest)
 }
 
-// sharedLimit is the rate that the store counts; 0: this server alone counts.
+// sharedLimit is the rate that the store counts; 0: only this server counts.
 func (s *Service) sharedLimit() int {
 	if !s.cfg.Shared {
 		return 0
@@ -472,7 +471,7 @@ func (s *Service) recorded(ctx context.Context, a *incoming, err error) (Answer,
 		a.stale = true
 		return Answer{}, false
 	case errors.As(err, &fast):
-		s.rates.refund(a.hook.UID) // it was not taken
+		s.rates.refund(a.hook.UID) // the delivery was not accepted
 		return Answer{Status: http.StatusTooManyRequests, RetryAfter: retryAfter(fast.Wait), Reason: ReasonRate}, false
 	}
 	return s.unrecorded(ctx, err), false
@@ -491,8 +490,8 @@ func (s *Service) reject(ctx context.Context, a *incoming, d store.Delivery, sta
 	return Answer{Status: status, Reason: d.Reason, Entry: recorded.ID}
 }
 
-// unrecorded is the answer if nothing was stored: because the webhook has been paused
-// meanwhile, or because nothing could be (SPEC 5.4).
+// unrecorded is the answer if nothing was stored, because the webhook has been paused meanwhile,
+// or because the store failed (SPEC 5.4).
 func (s *Service) unrecorded(ctx context.Context, err error) Answer {
 	if errors.Is(err, store.ErrPaused) {
 		return notFound

@@ -13,7 +13,7 @@ import (
 // counted, but not recorded in the delivery log (SPEC 6.2).
 const ReasonHandshake = "handshake"
 
-// challenge answers a question of a sender that is authenticated.
+// challenge answers a question of an authenticated sender.
 func (s *Service) challenge(ctx context.Context, a *incoming) (Answer, bool) {
 	reply, ok := a.hook.Verifier.Challenge(a.signed())
 	if !ok {
@@ -31,10 +31,9 @@ func (s *Service) challenge(ctx context.Context, a *incoming) (Answer, bool) {
 	return Answer{Status: reply.Status, Reply: &reply, Reason: ReasonHandshake}, true
 }
 
-// greet answers a question of a sender that cannot authenticate yet. Anybody can ask such
-// a question. Therefore it spends the budget of failed authentications, the answer does
-// not depend on a secret, and a secret that comes with the question waits until somebody
-// confirms it.
+// greet answers a question of a sender that cannot authenticate yet. Anybody can ask such a
+// question. So it spends the budget of failed authentications, the answer does not depend on a
+// secret, and a secret that comes with the question waits until an operator confirms it.
 func (s *Service) greet(ctx context.Context, a *incoming) (Answer, bool) {
 	scheme := a.hook.Def.Scheme
 	if scheme == nil {

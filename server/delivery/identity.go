@@ -8,7 +8,7 @@ import (
 	"triphammer/server/store"
 )
 
-// maxIdentity is the longest identity that is kept unchanged, in bytes. Longer ones are
+// maxIdentity is the longest identity that is kept unchanged, in bytes. Longer identities are
 // hashed (SPEC 5.6).
 const maxIdentity = 255
 

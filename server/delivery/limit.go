@@ -11,8 +11,8 @@ import (
 // window is the time over which both budgets count (SPEC C8, SPEC 5.8).
 const window = store.RateWindow
 
-// maxFailureKeys limits the memory that senders without a credential can take. When so
-// many clients are remembered, a failure of a new client is answered as if its budget
+// maxFailureKeys is how many clients are remembered, to limit the memory that senders without a
+// credential can take. At the limit, a failure of a new client is answered as if its budget
 // were spent.
 const maxFailureKeys = 16384
 
@@ -21,7 +21,7 @@ const maxFailureKeys = 16384
 // can be admitted.
 type slidingLog struct{ times []time.Time }
 
-// admit counts one event at now, or returns the time to wait until one is admitted.
+// admit counts one event at now, or returns the time to wait until an event is admitted.
 func (l *slidingLog) admit(now time.Time, limit int) (wait time.Duration, ok bool) {
 	l.expire(now)
 	if len(l.times) < limit {
@@ -63,8 +63,8 @@ type rateLog struct {
 	log  slidingLog
 }
 
-// admit counts one authenticated delivery of the webhook. The first one after a start
-// loads the deliveries of the last minute, so that a restart does not reset the limit.
+// admit counts one authenticated delivery of the webhook. The first call after a start loads the
+// deliveries of the last minute, so that a restart does not reset the limit.
 func (r *rates) admit(uid string, now time.Time) (wait time.Duration, ok bool) {
 	if r.limit <= 0 {
 		return 0, true
@@ -89,8 +89,8 @@ func (r *rates) admit(uid string, now time.Time) (wait time.Duration, ok bool) {
 	return entry.log.admit(now, r.limit)
 }
 
-// refund takes back the newest delivery of a webhook, which another server's deliveries kept
-// from being taken.
+// refund takes back the newest delivery of a webhook, because the store refused it after other
+// servers' deliveries.
 func (r *rates) refund(uid string) {
 	r.mu.Lock()
 	entry := r.logs[uid]
@@ -118,7 +118,7 @@ type failureKey struct {
 	network netip.Prefix
 }
 
-// admit counts one failure, or returns the time to wait until one is admitted.
+// admit counts one failure, or returns the time to wait until a failure is admitted.
 func (f *failures) admit(key failureKey, now time.Time) (wait time.Duration, ok bool) {
 	if f.limit <= 0 {
 		return 0, true
@@ -136,7 +136,7 @@ func (f *failures) admit(key failureKey, now time.Time) (wait time.Duration, ok 
 	return log.admit(now, f.limit)
 }
 
-// refund takes back the newest failure of a key, which was none by newer definitions.
+// refund takes back the newest failure of a key, because newer definitions accepted the request.
 func (f *failures) refund(key failureKey) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -145,8 +145,8 @@ func (f *failures) refund(key failureKey) {
 	}
 }
 
-// makeRoom forgets the clients whose failures have all expired. It tells whether there is
-// room for another one.
+// makeRoom forgets the clients whose failures have all expired. It tells whether there is room
+// for another client.
 func (f *failures) makeRoom(now time.Time) bool {
 	for key, log := range f.logs {
 		if log.expire(now); len(log.times) == 0 {

@@ -12,8 +12,8 @@ import (
 	"triphammer/server/store"
 )
 
-// loopTime is how long after its end a run's commit still counts as its own doing. Later,
-// somebody else has brought it, such as a person who merged it.
+// loopTime is how long after its end a run counts as the cause of a push with its commit. Later
+// the cause is somebody else, such as a person who merged the commit.
 const loopTime = 10 * time.Minute
 
 // maxLoopRuns bounds how many runs one payload makes the guard look for.
@@ -21,9 +21,9 @@ const maxLoopRuns = 20
 
 var runID = regexp.MustCompile(`run_[0-9a-z]{13}`)
 
-// committers are the runs that made commits of a push, by the committer or author that
-// their environment named (run.Committer), or by a line Triphammer-Run in the message. It
-// reads the payload only if that can be.
+// committers are the runs that made commits of a push. It finds them by the committer or author
+// with run.CommitterDomain, or by a line Triphammer-Run in the message. It parses the payload
+// only if the payload may have these.
 func committers(body []byte) (runs []store.RunID) {
 	if !bytes.Contains(body, []byte(run.CommitterDomain)) && !bytes.Contains(body, []byte("Triphammer-Run: run_")) {
 		return nil
@@ -38,7 +38,7 @@ func committers(body []byte) (runs []store.RunID) {
 		HeadCommit commit `json:"head_commit"`
 	}
 	if json.Unmarshal(body, &push) != nil {
-		return nil // it is no push
+		return nil // the payload is no push
 	}
 	seen := make(map[string]bool)
 	note := func(text, mark string) {

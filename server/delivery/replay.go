@@ -12,15 +12,15 @@ import (
 
 // Errors of Replay, for errors.Is.
 var (
-	// ErrNotAccepted: only accepted deliveries keep their payload.
+	// ErrNotAccepted says that the delivery has no payload, because it was not accepted.
 	ErrNotAccepted = errors.New("only an accepted delivery keeps its payload")
-	// ErrNotLive: the webhook is deleted, disabled or paused.
+	// ErrNotLive says that the webhook is deleted, disabled or paused.
 	ErrNotLive = errors.New("the webhook of this delivery is deleted, disabled or paused")
 )
 
-// Replay matches a stored delivery with the live definitions and starts its runs. It
-// records a new delivery that is linked to the old one (SPEC 13.8). A replay does not count
-// for the rate limit, and has its own identity.
+// Replay matches a stored delivery with the live definitions and enqueues its runs. It records
+// a new delivery with a link to the old delivery (SPEC 13.8). A replay does not count for the
+// rate limit, and has its own identity.
 func (s *Service) Replay(ctx context.Context, id store.DeliveryID) (store.Recorded, error) {
 	old, err := s.cfg.Store.Deliveries.Get(ctx, id)
 	if err != nil {

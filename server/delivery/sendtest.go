@@ -24,11 +24,11 @@ type Test struct {
 	URL    string      // of the webhook; {token} stands for its secret
 	Header http.Header // not nil; a Content-Type is added
 	Body   []byte
-	By     string     // who lets it be sent
-	Client netip.Addr // of that person
+	By     string     // the person who asks for the test
+	Client netip.Addr // address of that person
 }
 
-// CannotSend says why no test can be sent to a webhook; empty: one can.
+// CannotSend says why no test can be sent to a webhook; empty: a test can be sent.
 func (s *Service) CannotSend(hook *applier.Webhook) string {
 	def := hook.Def
 	switch {
@@ -47,8 +47,8 @@ func (s *Service) CannotSend(hook *applier.Webhook) string {
 }
 
 // SendTest signs a delivery with the stored secret of the webhook, as its sender would, and
-// receives it as any other: it is verified, matched and recorded, and starts runs. A test
-// without an identity gets one, so that it repeats none before it.
+// receives it like any other delivery: it is verified, matched and recorded, and starts runs. A
+// test without an identity gets a new identity, so that it is no duplicate.
 func (s *Service) SendTest(ctx context.Context, hook *applier.Webhook, t Test) (Answer, error) {
 	if why := s.CannotSend(hook); why != "" {
 		return Answer{}, fmt.Errorf("%w to %s: %s", ErrCannotSend, hook.Def.Name, why)
@@ -83,7 +83,7 @@ func (s *Service) SendTest(ctx context.Context, hook *applier.Webhook, t Test) (
 			return r.Body, nil
 		},
 	})
-	if answer.Status == http.StatusNotFound { // it changed meanwhile
+	if answer.Status == http.StatusNotFound { // the webhook changed meanwhile
 		return Answer{}, fmt.Errorf("%w to %s: %w", ErrCannotSend, hook.Def.Name, ErrNotLive)
 	}
 	return answer, nil

@@ -28,34 +28,35 @@ type TestRequest struct {
 	Filter     []byte            // a payload filter as JSON; nil accepts everything
 	DeliveryID store.DeliveryID  // test on this accepted delivery, or on Payload
 	Payload    []byte            // a body
-	Headers    map[string]string // those that come with Payload, with any spelling of their names
-	// Webhook is the name or UID of the webhook from which the delivery comes. If it is
-	// empty, it is the webhook of the stored delivery. A payload without a webhook is
-	// tested with each webhook that the automation selects.
+	Headers    map[string]string // headers that come with Payload, in any spelling
+	// Webhook is the name or UID of the webhook from which the delivery comes. Empty means the
+	// webhook of the stored delivery. A payload without a webhook is tested with each webhook
+	// that the automation selects.
 	Webhook string
-	// Ask asks the API of the webhook's sender for what it alone knows, with the secret of
-	// apiSecretName. Nothing of its answers is kept.
+	// Ask asks the API of the webhook's sender for missing data, with the secret of
+	// apiSecretName. The answers are not kept.
 	Ask bool
 }
 
 // TestResult is the verdict with its two parts. Both are always evaluated.
 type TestResult struct {
 	WouldTrigger bool
-	// Unknown is set if what only the sender's API knows decides, and it was not asked.
+	// Unknown is set if the verdict needs data that only the sender's API has and that was not
+	// asked for.
 	Unknown bool
-	// Asks is the sender whose API can be asked for that; empty: none can. Asked says, in words,
-	// what it was asked for, and how that went.
+	// Asks is the sender whose API can be asked for the data; empty: none can. Asked describes
+	// the questions that were asked, and their results.
 	Asks         string
 	Asked        []string
 	WebhookCheck Check
 	PayloadCheck Check
-	// Conditions are the conditions of the filter that matched, or that came closest.
+	// Conditions belong to the filter that matched, or else to the filter that came closest.
 	Conditions []filter.Condition
 	// Webhooks has a verdict for each webhook that the automation selects, if the request
 	// has no webhook.
 	Webhooks []WebhookVerdict
 
-	open []native.Question // that decide
+	open []native.Question // the questions that decide
 }
 
 // WebhookVerdict is the verdict if the delivery came from one webhook.
@@ -81,7 +82,7 @@ func (r TestResult) Verdict() string {
 type Check struct {
 	OK              bool
 	Detail          string
-	Path, Want, Got string // of a payload check that failed
+	Path, Want, Got string // only for a payload check that failed
 }
 
 // ErrBadTest is the error of TestFilter for an invalid request.
@@ -173,8 +174,8 @@ func (e *AskRateError) Error() string {
 	return fmt.Sprintf("tests of the webhook %s have asked %s's API %d times within a minute: try again in %d s", e.Webhook, e.Sender, askLimit, e.RetryAfter)
 }
 
-// asking asks the sender's API for what a test needs until its verdict is known, or nothing
-// more can be. The API is that of the live webhook, whatever the payload says.
+// asking asks the sender's API for data until the verdict of a test is known, or no further
+// question can be asked. It takes the API of the live webhook, whatever the payload says.
 func (s *Service) asking(ctx context.Context, hook *applier.Webhook, sent *match.Delivery, test func() TestResult) (TestResult, error) {
 	r := test()
 	if !r.Unknown {
@@ -231,8 +232,8 @@ func canonical(headers map[string]string) map[string]string {
 // origin is the webhook that a delivery comes from.
 type origin struct{ name, uid string }
 
-// in finds the webhook in a revision; nil if it is not there. The webhook of a stored
-// delivery is found by its UID only. Otherwise the name may be a name or a UID.
+// in finds the webhook in a revision; nil: the revision lacks it. The webhook of a stored delivery
+// is found only by its UID. Otherwise the name may be a name or a UID.
 func (o origin) in(revision *applier.Revision) *applier.Webhook {
 	for _, w := range revision.Webhooks {
 		if w.UID == o.uid || o.uid == "" && (w.Def.Name == o.name || w.UID == o.name) {
@@ -275,7 +276,7 @@ func payloadDetail(matched, none bool) string {
 	return "the payload filter does not match"
 }
 
-// wantedDetail says whether a trigger wants the delivery.
+// wantedDetail says whether the delivery matches a trigger.
 func wantedDetail(c match.Candidate, m match.Result) string {
 	payloadAlone := !slices.ContainsFunc(c.Triggers, func(t match.Trigger) bool { return t.Native != nil || t.Headers != nil })
 	switch {
@@ -295,7 +296,7 @@ func (s *Service) testFrom(factoryName string, def *factory.Automation, w *appli
 	candidate := def.AnyWebhook()
 	if w != nil && def.Selects(w.Def, w.UID) {
 		candidate = def.Candidate(w.Def, w.UID)
-		// The webhook would keep no others.
+		// The webhook keeps only these headers.
 		sent.Headers = maps.Clone(sent.Headers)
 		maps.DeleteFunc(sent.Headers, func(name, _ string) bool { return !w.Def.KeepsHeader(name) })
 	}
@@ -329,9 +330,9 @@ func (s *Service) webhookCheck(factoryName string, def *factory.Automation, w *a
 	return Check{OK: true, Detail: fmt.Sprintf("a trigger selects the webhook %q", w.Def.Name)}
 }
 
-// testEach tests an automation on a delivery without a webhook. The result is that it would
-// trigger if it would do so from at least one webhook. If one webhook alone has a sender that
-// can be asked for what is not known, asked is that webhook.
+// testEach tests an automation on a delivery without a webhook. The automation would trigger if
+// it would trigger from at least one webhook. asked is the webhook whose sender can be asked
+// for missing data, if there is exactly one.
 func (s *Service) testEach(revision *applier.Revision, def *factory.Automation, sent match.Delivery) (r TestResult, asked *applier.Webhook) {
 	r = result(def.AnyWebhook(), sent)
 	checked, passed, unknown, askers, off := 0, 0, 0, 0, "disabled"

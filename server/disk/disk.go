@@ -1,6 +1,5 @@
-// Package disk tells how much space is left where a server keeps its store and the
-// workspaces of its runs, and when that is too little. It only looks: the store and
-// the manager of runs decide what to do.
+// Package disk tells how much space is left for the store and the workspaces of runs, and
+// when it is too little. It only measures: the store and the worker decide what to do.
 package disk
 
 import (
@@ -15,9 +14,9 @@ import (
 
 // Room is the size and the free space of a file system.
 type Room struct {
-	Free, Total int64 // bytes: that may still be written, and in all
-	// FreeFiles and Files count inodes. Files is 0 where the file system makes them
-	// as they are needed.
+	Free, Total int64 // bytes that may still be written, and all bytes
+	// FreeFiles and Files count inodes. Files is 0 if the file system makes inodes as
+	// they are needed.
 	FreeFiles, Files int64
 }
 
@@ -37,7 +36,7 @@ func Measure(dir string) (Room, error) {
 	}, nil
 }
 
-// most is the largest size that is believed: some network file systems set all bits.
+// most is the largest plausible size: some network file systems report a size with all bits set.
 const most = 1 << 60
 
 func times(n uint64, size int64) int64 {
@@ -72,8 +71,8 @@ var units = []struct {
 	{"TB", 1e12},
 }
 
-// ParseFloor reads a floor: a size (512MiB, 2GB), a share (5%), or both with a comma
-// between them; of both, the smaller counts. 0 demands nothing.
+// ParseFloor reads a floor: a size (512MiB, 2GB), a share (5%), or both with a comma between
+// them. If both are there, the smaller counts. 0 demands nothing.
 func ParseFloor(text string) (Floor, error) {
 	if text == "0" {
 		return Floor{}, nil
@@ -134,7 +133,7 @@ type Level int
 const (
 	Enough   Level = iota
 	Low            // below the floor
-	Critical       // below a quarter of it
+	Critical       // below a quarter of the floor
 )
 
 // String is the level as a word of the API.
@@ -153,7 +152,7 @@ type State struct {
 	Lacks int64
 }
 
-// Problem tells the operator what is short; empty if nothing is.
+// Problem tells the operator what is short; empty: nothing is.
 func (s State) Problem() string {
 	if s.Level == Enough {
 		return ""
@@ -196,8 +195,8 @@ func (w *Watch) Look(volume string) (State, error) {
 	return w.level(volume, room), nil
 }
 
-// level decides the level of a volume. To return to a better level, a quarter more than
-// its limit must be free, so that the level does not change back and forth.
+// level decides the level of a volume. For a better level than before, a quarter more than the
+// limit must be free, so that the level does not change back and forth.
 func (w *Watch) level(volume string, room Room) State {
 	s := State{Volume: volume, Room: room}
 	bytes, files := w.floor.of(room)
@@ -226,7 +225,7 @@ func (w *Watch) level(volume string, room Room) State {
 	return s
 }
 
-// All looks at every volume. The error joins those of the volumes that could not be read.
+// All looks at every volume. The error joins the errors of volumes that could not be read.
 func (w *Watch) All() (states []State, err error) {
 	for _, volume := range []string{Data, Workspaces} {
 		s, lookErr := w.Look(volume)

@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// Names are the factories that have a repository in a folder of repositories, in the order of their names.
+// Names are the factories that have a repository in the folder dir, sorted by name.
 func Names(dir string) (names []string, err error) {
 	all, err := filepath.Glob(filepath.Join(dir, "*.git"))
 	for _, path := range all {
@@ -17,8 +17,8 @@ func Names(dir string) (names []string, err error) {
 	return names, err
 }
 
-// Bundle writes the branches and tags of a repository to a new file, in the format of git bundle,
-// as they are at one moment. The file is empty if the repository is. branch is its production
+// Bundle writes the branches and tags of a repository, as they are at one moment, to a new file in
+// the format of git bundle. If the repository is empty, so is the file. branch is the production
 // branch.
 func Bundle(ctx context.Context, dir, to string) (branch string, err error) {
 	r := &Repository{cfg: Config{Dir: dir}, env: environment(dir)}
@@ -38,8 +38,8 @@ func Bundle(ctx context.Context, dir, to string) (branch string, err error) {
 	return branch, nil
 }
 
-// Unbundle makes a repository from a file of Bundle. Kept lists its factory, so that a server serves
-// it without settings. why is for people who look into the folder.
+// Unbundle makes a repository from a file of Bundle. Kept lists the factory, so that a server serves
+// it without configuration. why is for people who look into the folder.
 func Unbundle(ctx context.Context, bundle, branch, dir, why string) error {
 	dir, err := filepath.Abs(dir)
 	if err == nil {

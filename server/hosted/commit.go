@@ -41,7 +41,7 @@ type Edit struct {
 	Time                    time.Time
 }
 
-// ErrNothing says that the files are as the change wants them already.
+// ErrNothing says that the files already are as the change wants them.
 var ErrNothing = errors.New("the change changes nothing")
 
 // MovedError says that others have changed files of the change since its base.
@@ -60,16 +60,16 @@ type BadError struct{ Path, Why string }
 
 func (e *BadError) Error() string { return strings.TrimSpace(fmt.Sprintf("%q %s", e.Path, e.Why)) }
 
-// pending is where a commit waits for its check. It is hidden from who clones.
+// pending is the ref at which a commit waits for its check. It is hidden from clones.
 const pending = "refs/triphammer/pending"
 
-// attempts is how often a commit is made anew because a push came meanwhile.
+// attempts is how often a commit is tried, because a push may come meanwhile.
 const attempts = 5
 
-// Commit makes a commit on top of the branch, has it checked, and moves the branch to it.
-// Others may have changed other files since the base: the commit has theirs too. The errors
-// are ErrNothing, a BadError, a MovedError and those of check; then the branch is where it
-// was. parent is empty for the first commit.
+// Commit makes a commit on top of the branch, calls check for it, and moves the branch to it.
+// If others have changed other files since the base, the commit includes their changes. The
+// errors are ErrNothing, a BadError, a MovedError and the errors of check. After an error, the
+// branch is where it was. parent is empty for the first commit.
 func (r *Repository) Commit(ctx context.Context, c Change, check func(ctx context.Context, hash, parent string) error) (Committed, error) {
 	r.committing.Lock()
 	defer r.committing.Unlock()
@@ -87,7 +87,7 @@ func (r *Repository) Commit(ctx context.Context, c Change, check func(ctx contex
 	}
 }
 
-// tidy packs the objects of many commits. A push lets git do that by itself.
+// tidy packs the objects of many commits. After a push, git does that by itself.
 func (r *Repository) tidy(ctx context.Context) {
 	if _, err := r.git(context.WithoutCancel(ctx), nil, "gc", "--auto", "--quiet"); err != nil {
 		r.cfg.Logger.Warn("git cannot tidy a hosted repository", "repository", r.cfg.Dir, "error", err)
@@ -133,7 +133,7 @@ func (r *Repository) commit(ctx context.Context, c Change, check func(ctx contex
 	if err := check(ctx, hash, tip); err != nil {
 		return done, err
 	}
-	// Git compares: a push may have come meanwhile.
+	// Git compares the old value, because a push may have come meanwhile.
 	_, err = r.git(ctx, nil, "update-ref", "-m", "commit by "+line(c.Author), "refs/heads/"+r.cfg.Branch, hash, cmp.Or(tip, strings.Repeat("0", len(hash))))
 	if err != nil {
 		if now, tipErr := r.Tip(ctx); tipErr == nil && now != tip {
@@ -147,7 +147,7 @@ func (r *Repository) commit(ctx context.Context, c Change, check func(ctx contex
 
 var hashes = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[0-9a-f]{4,64}$`) })
 
-// maxSince is how many commits since a base are looked through for who changed what.
+// maxSince is how many commits since a base are searched for the authors of changes.
 const maxSince = 1000
 
 // since lists the files that changed between the base of a change and the tip.
@@ -202,10 +202,10 @@ func (r *Repository) since(ctx context.Context, c Change, tip string) ([]Edit, e
 // within tells whether a path is below a folder.
 func within(name, folder string) bool { return strings.HasPrefix(name, folder+"/") }
 
-// logFormat is how parseLog wants a commit. Neither a name nor a subject has line breaks.
+// logFormat is the format of a commit for parseLog. Neither a name nor a subject has line breaks.
 const logFormat = "%H %at%n%an%n%s"
 
-// Log lists the newest commits of the branch, the newest first. Their Path is empty.
+// Log lists up to limit commits of the branch, the newest first. Their Path is empty.
 func (r *Repository) Log(ctx context.Context, limit int) (all []Edit, err error) {
 	tip, err := r.Tip(ctx)
 	if err != nil || tip == "" {
@@ -218,7 +218,7 @@ func (r *Repository) Log(ctx context.Context, limit int) (all []Edit, err error)
 	return all, err
 }
 
-// parseLog reads what git log --raw -z prints: the newest commit to each file.
+// parseLog reads the output of git log --raw -z, and returns the newest commit to each file.
 func parseLog(text string) map[string]Edit {
 	edits := make(map[string]Edit)
 	var at Edit
@@ -230,7 +230,7 @@ func parseLog(text string) map[string]Edit {
 			at = parseCommit(token)
 			continue
 		}
-		var name string // anything may be in it, so it is taken by its place
+		var name string // its place marks it, because it may hold any bytes
 		name, text, _ = strings.Cut(text, "\x00")
 		if _, newer := edits[name]; !newer {
 			at.Path = name
@@ -270,7 +270,7 @@ func (r *Repository) entries(ctx context.Context, commit string) (map[string]str
 	return modes, nil
 }
 
-// stream is the commit as git-fast-import(1) reads it. there are the files of the tip.
+// stream is the commit in the format of git-fast-import(1). there are the files of the tip.
 func (c *Change) stream(tip string, there map[string]string) ([]byte, error) {
 	if len(c.Files) == 0 {
 		return nil, ErrNothing
@@ -287,7 +287,7 @@ func (c *Change) stream(tip string, there map[string]string) ([]byte, error) {
 		fmt.Fprintf(&b, "from %s\n", tip)
 	}
 	paths := slices.Sorted(maps.Keys(c.Files))
-	for _, name := range paths { // first, because a file may become a folder
+	for _, name := range paths { // deletions come first, because a file may become a folder
 		if c.Files[name] == nil {
 			fmt.Fprintf(&b, "D %s\n", quoted(name))
 		}
@@ -308,11 +308,11 @@ func (c *Change) stream(tip string, there map[string]string) ([]byte, error) {
 
 // check finds what is wrong with the paths of a change.
 func (c *Change) check(there map[string]string) error {
-	stays := func(name string) bool { // as a file, after the change
+	stays := func(name string) bool { // the file is there after the change
 		content, named := c.Files[name]
 		return named && content != nil || !named && there[name] != ""
 	}
-	folders := make(map[string]bool) // that the branch has after the change
+	folders := make(map[string]bool) // the folders after the change
 	for name := range there {
 		if stays(name) {
 			for dir := path.Dir(name); dir != "." && !folders[dir]; dir = path.Dir(dir) {
@@ -322,7 +322,7 @@ func (c *Change) check(there map[string]string) error {
 	}
 	for _, name := range slices.Sorted(maps.Keys(c.Files)) {
 		why := badPath(name)
-		if why == "" && c.Files[name] != nil && there[name] == "" { // what came by a push can be changed
+		if why == "" && c.Files[name] != nil && there[name] == "" { // only for new files: a file that came by a push can be changed
 			why = notOnWindows(name)
 		}
 		if why != "" {
@@ -350,14 +350,13 @@ func (c *Change) check(there map[string]string) error {
 	return nil
 }
 
-// Limits of a path, in bytes. File systems to which people clone have them.
+// Limits of a path, in bytes. The file systems of people who clone have these limits.
 const (
 	maxPath = 1024
 	maxName = 255
 )
 
-// badPath says why a path cannot be that of a file which people clone to any system; empty:
-// it can.
+// badPath says why people cannot clone a file with the path to every system; empty: they can.
 func badPath(name string) string {
 	switch {
 	case !fs.ValidPath(name) || name == ".":
@@ -375,7 +374,7 @@ func badPath(name string) string {
 		if len(part) > maxName {
 			return fmt.Sprintf("has a name that is longer than %d bytes", maxName)
 		}
-		// Some systems ignore what follows a colon, and dots and spaces at the end of a name.
+		// Some systems ignore everything after a colon, and dots and spaces at the end of a name.
 		part, _, _ = strings.Cut(strings.ToLower(part), ":")
 		switch strings.TrimRight(part, ". ") {
 		case ".git", "git~1", ".gitmodules":

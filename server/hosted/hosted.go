@@ -1,15 +1,15 @@
-// Package hosted keeps repositories of definitions that live on this server (SPEC 18.1): bare
+// Package hosted keeps repositories of definitions on this server (SPEC 18.1): bare
 // repositories in the data directory, which people clone and push to over the server's own
 // HTTP.
 //
-// It guarantees:
+// The package guarantees:
 //
-//   - A push is checked by a hook of Git, and a commit that the server makes itself by its
-//     caller. What is refused leaves the branch where it was.
+//   - A hook of Git checks each push, and the caller of [Repository.Commit] checks each
+//     commit of the server. A refusal leaves the branch where it was.
 //   - The branch only moves forward. Nobody deletes or rewrites it.
 //
-// It does not know what a definition is, nor who may do what. The applier reads the repository
-// like any other of this machine.
+// The package knows neither definitions nor the rights of people. The applier reads a hosted
+// repository like any other repository of this machine.
 package hosted
 
 import (
@@ -30,42 +30,41 @@ import (
 
 // Config is what Open needs.
 type Config struct {
-	Dir    string   // of the bare repository
+	Dir    string   // folder of the bare repository
 	Branch string   // the production branch
-	Check  []string // command that checks what is pushed to the branch: the commit and the path of Folder in a bare repository follow
-	Folder string   // in the commits, with what is checked
+	Check  []string // command that checks a push to the branch; the commit and the path of Folder in a bare repository follow
+	Folder string   // the folder in the commits that is checked
 	Logger *slog.Logger
 }
 
-// Repository is a repository that lives here. Its methods are safe for concurrent use.
+// Repository is a hosted repository. Its methods are safe for concurrent use.
 type Repository struct {
 	cfg     Config
 	env     []string
-	backend string // the program that serves it
+	backend string // the program that serves the repository
 
-	// They have room for the programs that serve at once. Pushing has its own, because more
-	// people may clone: those who are slow keep nobody from pushing.
+	// fetching and pushing limit the programs that serve at once. They are separate, so that
+	// slow clones keep nobody from pushing.
 	fetching, pushing chan struct{}
-	committing        sync.Mutex // Git has one place for a commit that is checked
+	committing        sync.Mutex // guards the ref pending
 }
 
-// maxServing bounds the programs of Git that serve clones, and those that serve pushes, at
-// once.
+// maxServing bounds the programs of Git that serve clones at once, and likewise for pushes.
 const maxServing = 8
 
-// settings are those of every repository here. They are set at each start, so that those of
-// an older version do not last.
+// settings are the settings of every hosted repository. They are set at each start, so that the
+// settings of an older version do not last.
 var settings = [][2]string{
 	{"http.receivepack", "true"},
 	{"http.getanyfile", "false"},
 	{"receive.fsckObjects", "true"},
 	{"receive.denyNonFastForwards", "true"},
 	{"receive.denyDeletes", "true"},
-	{"receive.unpackLimit", "1"}, // a pack stays one: its objects take more room
+	{"receive.unpackLimit", "1"}, // keep packs, because loose objects take more room
 	{"receive.advertisePushOptions", "false"},
 	{"core.fsync", "all"},
 	{"core.logAllRefUpdates", "true"},
-	{"core.bigFileThreshold", "1m"}, // a larger file goes through in pieces; a small push can hold one of any size
+	{"core.bigFileThreshold", "1m"}, // read larger files in pieces, because a small push can hold a file of any size
 	{"gc.autoDetach", "false"},
 	{"transfer.hideRefs", "refs/triphammer"},
 }
@@ -73,7 +72,7 @@ var settings = [][2]string{
 // ErrNoGit says that the program git is missing.
 var ErrNoGit = errors.New("the server finds no program git, which keeps the repositories that live here: install the package git on its machine")
 
-// Open opens a repository, and makes one that is missing. The error is for people.
+// Open opens a repository, and makes it if it is missing. The error is for people.
 func Open(ctx context.Context, cfg Config) (*Repository, error) {
 	dir, err := filepath.Abs(cfg.Dir)
 	if err != nil {
@@ -120,29 +119,28 @@ func Open(ctx context.Context, cfg Config) (*Repository, error) {
 	return r, nil
 }
 
-// environment is that of git on the repository in a folder.
+// environment is the environment of git for the repository in a folder.
 func environment(dir string) []string {
 	return []string{
 		"PATH=" + os.Getenv("PATH"), "HOME=" + dir, "LC_ALL=C.UTF-8", "GIT_CONFIG_NOSYSTEM=1", "GIT_CONFIG_GLOBAL=" + os.DevNull, "GIT_TERMINAL_PROMPT=0",
-		// What a repository says of itself counts, and not what somebody has put in its place
-		// (git-replace(1), gitglossary(7) "grafts").
+		// Ignore replacements of objects (git-replace(1), gitglossary(7) "grafts").
 		"GIT_NO_REPLACE_OBJECTS=1", "GIT_GRAFT_FILE=" + os.DevNull + "/none", // of a file that is there, git would tell everybody who pushes that grafts are deprecated
-		// Nothing else is offered to clones, and other refs that an older version took are not either.
+		// Offer only these refs to clones, even if an older version took other refs.
 		"GIT_CONFIG_COUNT=3", "GIT_CONFIG_KEY_0=uploadpack.hideRefs", "GIT_CONFIG_VALUE_0=refs/",
 		"GIT_CONFIG_KEY_1=uploadpack.hideRefs", "GIT_CONFIG_VALUE_1=!refs/heads/", "GIT_CONFIG_KEY_2=uploadpack.hideRefs", "GIT_CONFIG_VALUE_2=!refs/tags/",
 	}
 }
 
-// The hooks leave what Git tells them in files, for Serve. Each of these variables names one.
+// The hooks write Git's input into files, for Serve. Each of these variables names a file.
 const (
-	askedFile = "TRIPHAMMER_ASKED" // what the push wants to move
-	movedFile = "TRIPHAMMER_MOVED" // what it has moved
+	askedFile = "TRIPHAMMER_ASKED" // the refs that the push wants to move
+	movedFile = "TRIPHAMMER_MOVED" // the refs that the push has moved
 )
 
 // preReceive is the hook that checks a push. Until it agrees, git keeps the new objects in a
-// separate folder (git-receive-pack, "Quarantine Environment"). The check reads a repository that
-// has links to them, in a folder that has to be named objects, and borrows the others. If the hook is killed, git gc removes that repository,
-// because it knows names of this form.
+// separate folder (git-receive-pack, "Quarantine Environment"). The check reads a temporary
+// repository, which links the new objects and borrows the others. If the hook is killed, git gc
+// removes the temporary repository, because it knows names of this form.
 const preReceive = `set -e
 asked=$(cat)
 if [ -n "$ASKED" ]; then printf '%s\n' "$asked" > "$ASKED"; fi
@@ -183,7 +181,7 @@ func (r *Repository) installHooks() error {
 	dir := filepath.Join(r.cfg.Dir, "hooks")
 	err := os.MkdirAll(dir, 0o700)
 	for name, script := range map[string]string{
-		// What cannot be kept is refused: the check must see all of it.
+		// The hook refuses a push whose refs it cannot write down, because the check must see all refs.
 		"pre-receive":  strings.NewReplacer("ASKED", askedFile, "BRANCH", quote(r.cfg.Branch), "CHECK", strings.Join(words, " "), "FOLDER", quote(r.cfg.Folder)).Replace(preReceive),
 		"post-receive": fmt.Sprintf("if [ -n \"$%[1]s\" ]; then exec cat > \"$%[1]s\"; fi\n", movedFile),
 	} {
@@ -196,7 +194,7 @@ func (r *Repository) installHooks() error {
 // Dir is the folder of the bare repository.
 func (r *Repository) Dir() string { return r.cfg.Dir }
 
-// Tip is the newest commit of the production branch; empty: there is none yet.
+// Tip is the newest commit of the production branch; empty: there is no commit yet.
 func (r *Repository) Tip(ctx context.Context) (string, error) {
 	out, err := r.git(ctx, nil, "for-each-ref", "--format=%(objectname)", "--", "refs/heads/"+r.cfg.Branch)
 	if err != nil {
@@ -205,7 +203,7 @@ func (r *Repository) Tip(ctx context.Context) (string, error) {
 	return out, nil
 }
 
-// line is a name as a log and a commit can have it.
+// line is a name in a form that a log and a commit can have.
 func line(name string) string {
 	return cmp.Or(strings.TrimSpace(strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) || r == '<' || r == '>' {

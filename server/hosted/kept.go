@@ -8,12 +8,11 @@ import (
 	"strings"
 )
 
-// kept is a file in a repository which says that its factory was made while the server ran.
-// So the factory is served after a restart too, without being in the configuration.
+// kept is the name of a file in a repository. It says that the factory was made while the server
+// ran, so that a restarted server serves the factory without a configuration.
 const kept = "kept"
 
-// Keep marks the factory of the repository as one that Kept lists. why is for people who look
-// into the folder.
+// Keep makes Kept list the factory of the repository. why is for people who look into the folder.
 func (r *Repository) Keep(why string) error {
 	f, err := os.CreateTemp(r.cfg.Dir, kept+".*")
 	if err != nil {

@@ -11,15 +11,15 @@ import (
 )
 
 const (
-	// lockLife is longer than a program of Git that lives holds a lock: it writes a line.
+	// lockLife is longer than a live program of Git holds a lock, which it does to write a line.
 	lockLife = 5 * time.Second
-	// incomingLife is longer than the objects of a push wait for their check.
+	// incomingLife is longer than the objects of a push can wait for their check.
 	incomingLife = 2 * serveTime
 )
 
-// clean removes what programs of Git leave behind that were killed. A lock would keep
-// everybody from pushing for good. A program that outlives the last server may still hold
-// one, so a fresh lock is given time.
+// clean removes files that killed programs of Git have left. A left lock would keep everybody
+// from pushing for good. But a program that outlives the last server may still hold a lock, so
+// clean waits before it removes a fresh lock.
 func (r *Repository) clean(ctx context.Context) error {
 	var locks []string
 	for _, pattern := range []string{"*.lock", "objects/info/*.lock"} {
@@ -43,13 +43,13 @@ func (r *Repository) clean(ctx context.Context) error {
 	for _, name := range append(incoming, told...) {
 		name = filepath.Join(r.cfg.Dir, name)
 		if info, err := os.Stat(name); err == nil && time.Since(info.ModTime()) > incomingLife {
-			_ = os.RemoveAll(name) // it takes room, and harms nothing
+			_ = os.RemoveAll(name) // after an error, the folder only takes room
 		}
 	}
 	return err
 }
 
-// outlive waits until a lock is gone, or so old that nobody holds it. Then it removes it.
+// outlive waits until a lock is gone, or so old that nobody holds it. Then it removes the lock.
 func (r *Repository) outlive(ctx context.Context, lock string) error {
 	for {
 		info, err := os.Stat(lock)
@@ -69,7 +69,7 @@ func (r *Repository) outlive(ctx context.Context, lock string) error {
 	}
 }
 
-// gone is nil for the error that a file is not there.
+// gone returns the error, but nil if the error says that a file is not there.
 func gone(err error) error {
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil

@@ -18,19 +18,19 @@ import (
 
 // Limits of a push. A small pack can become large, and cost git much time and memory.
 const (
-	maxPack     = 64 << 20  // bytes that are sent
-	maxUnpacked = 256 << 20 // bytes of all its objects
-	maxObject   = 64 << 20  // bytes of a single one
+	maxPack     = 64 << 20  // bytes of the pack
+	maxUnpacked = 256 << 20 // bytes of all objects
+	maxObject   = 64 << 20  // bytes of one object
 	maxObjects  = 250_000
-	maxCommands = 1 << 20 // bytes of what says which refs to move
+	maxCommands = 1 << 20 // bytes of the commands to move refs
 )
 
-// errPack says that a pack is none, or not whole. git may read it in another way than checkPack, so
-// it gets none of it.
+// errPack says that a pack is broken. git may read it in another way than checkPack, so git does
+// not get it.
 var errPack = errors.New("the push broke off, or it is not what git sends: push again")
 
-// spool keeps the body of a push in a file, and checks what its pack becomes. If that is too much,
-// it answers, and returns what the push names, and no file.
+// spool keeps the body of a push in a file, and checks the unpacked size of its pack. If the pack
+// is too large, spool answers the request, and returns the refs of the push and no file.
 func spool(w http.ResponseWriter, req *http.Request, to string) (f *os.File, refused []Pushed, err error) {
 	body := io.Reader(http.MaxBytesReader(w, req.Body, maxPack+maxCommands))
 	if slices.Contains(req.Header.Values("Content-Encoding"), "gzip") {
@@ -76,7 +76,8 @@ func spool(w http.ResponseWriter, req *http.Request, to string) (f *os.File, ref
 	return f, nil, err
 }
 
-// commands reads what a push wants to move, and what its client can do (gitprotocol-pack(5)).
+// commands reads the refs that a push wants to move, and the abilities of the client
+// (gitprotocol-pack(5)).
 func commands(in *bufio.Reader) (asked []Pushed, abilities []string, err error) {
 	for read := 0; read <= maxCommands; {
 		head := make([]byte, 4)
@@ -106,7 +107,7 @@ func commands(in *bufio.Reader) (asked []Pushed, abilities []string, err error) 
 	return asked, abilities, errors.New("the push names too many refs: push fewer at once")
 }
 
-// refuse answers a push as git does that could not unpack it.
+// refuse answers a push like a git that could not unpack it.
 func refuse(w http.ResponseWriter, asked []Pushed, abilities []string, why string) {
 	packet := func(text string) string { return fmt.Sprintf("%04x%s", len(text)+4, text) }
 	var report strings.Builder
@@ -128,14 +129,14 @@ func refuse(w http.ResponseWriter, asked []Pushed, abilities []string, why strin
 	_, _ = io.WriteString(w, "0000")
 }
 
-// Kinds of an entry of a pack that are not whole objects (gitformat-pack(5)).
+// Kinds of entries of a pack that are not whole objects (gitformat-pack(5)).
 const (
 	offsetDelta = 6
 	hashDelta   = 7
 )
 
-// checkPack adds up what the objects of a pack become. in may be at its end: a push that only
-// deletes has no pack.
+// checkPack adds up the unpacked sizes of the objects of a pack. in may be at its end, because a
+// push that only deletes has no pack.
 func checkPack(in *bufio.Reader, hash int) error {
 	head := make([]byte, 12)
 	if _, err := io.ReadFull(in, head); err == io.EOF {
@@ -176,7 +177,7 @@ func checkPack(in *bufio.Reader, hash int) error {
 		}
 		limited := &io.LimitedReader{R: unpacker, N: int64(size) + 1}
 		content := bufio.NewReaderSize(limited, 512)
-		if kind == offsetDelta || kind == hashDelta { // begins with the sizes of its base and of what it makes
+		if kind == offsetDelta || kind == hashDelta { // begins with the sizes of its base and of its result
 			if _, err := binary.ReadUvarint(content); err != nil {
 				return errPack
 			}
@@ -195,7 +196,7 @@ func checkPack(in *bufio.Reader, hash int) error {
 	return nil
 }
 
-// objectHead reads what stands before the compressed content of an object: its kind, its size, and
+// objectHead reads the head of an object, before its compressed content: the kind, the size, and
 // the base of a delta (gitformat-pack(5)).
 func objectHead(in *bufio.Reader, hash int) (kind byte, size uint64, err error) {
 	first, err := in.ReadByte()
@@ -208,7 +209,7 @@ func objectHead(in *bufio.Reader, hash int) (kind byte, size uint64, err error) 
 		if err != nil {
 			return 0, 0, err
 		}
-		size |= min(rest, maxUnpacked) << 4 // more is refused, and does not overflow
+		size |= min(rest, maxUnpacked) << 4 // does not overflow; a larger size is refused anyway
 	}
 	switch kind {
 	case offsetDelta:

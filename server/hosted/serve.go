@@ -22,7 +22,7 @@ const (
 	Push  = "git-receive-pack"
 )
 
-// Visit is who asks, for what.
+// Visit describes a request and the person who sends it.
 type Visit struct {
 	Path   string // below the repository: /info/refs, /git-upload-pack or /git-receive-pack
 	Person string // a name for the log of the repository
@@ -32,8 +32,8 @@ type Visit struct {
 const (
 	// serveTime is how long one request may take, from its first byte to its last.
 	serveTime = 10 * time.Minute
-	// askTime is how long a clone may take to say what it wants, and maxAsked how many bytes: some
-	// 40,000 refs.
+	// askTime is how long a clone may take to say which refs it wants. maxAsked is how many bytes
+	// this may be, enough for some 40,000 refs.
 	askTime  = 30 * time.Second
 	maxAsked = 2 << 20
 )
@@ -42,11 +42,11 @@ const (
 type Pushed struct {
 	Ref    string // such as refs/heads/main
 	Commit string
-	Moved  bool // false: it was refused
+	Moved  bool // false: the move was refused
 }
 
-// Serve answers a request of Git's smart HTTP protocol, and tells what a push wanted to move.
-// The caller has checked that the person may use the service.
+// Serve answers a request of Git's smart HTTP protocol, and returns the refs that a push wanted to
+// move. The caller has checked that the person may use the service.
 func (r *Repository) Serve(w http.ResponseWriter, req *http.Request, v Visit) []Pushed {
 	serving, service := r.fetching, req.URL.Query().Get("service")
 	if v.Path == "/"+Push || service == Push {
@@ -54,7 +54,7 @@ func (r *Repository) Serve(w http.ResponseWriter, req *http.Request, v Visit) []
 	}
 	control := http.NewResponseController(w) // its deadlines fail without a connection
 	var asked []byte
-	if v.Path == "/"+Fetch { // before it takes the place of others
+	if v.Path == "/"+Fetch { // read the request before it takes a place in r.fetching
 		_ = control.SetReadDeadline(time.Now().Add(askTime))
 		var err error
 		if asked, err = io.ReadAll(http.MaxBytesReader(w, req.Body, maxAsked)); err != nil {
@@ -69,7 +69,7 @@ func (r *Repository) Serve(w http.ResponseWriter, req *http.Request, v Visit) []
 		return nil
 	}
 	env := append(slices.Clone(r.env), "GIT_PROJECT_ROOT="+r.cfg.Dir, "GIT_HTTP_EXPORT_ALL=1", "REMOTE_USER="+line(v.Person))
-	var told string // folder for what the hooks tell
+	var told string // folder for the files of the hooks
 	if v.Path == "/"+Push {
 		var err error
 		if told, err = os.MkdirTemp(r.cfg.Dir, toldFolder); err != nil {
@@ -98,16 +98,16 @@ func (r *Repository) Serve(w http.ResponseWriter, req *http.Request, v Visit) []
 		defer func() { _ = body.Close() }()
 		inner.Body = body
 	}
-	// git reads until the end if it is told no length, as with a body in chunks. Of a body that ends
-	// before its length, because the client or this server is gone, git-http-backend would read the
-	// end for ever (pipe_fixed_length in Git 2.39).
+	// Without a length, as with a body in chunks, git reads until the end. If a body ends before its
+	// length, because the client or this server is gone, git-http-backend would read the end for
+	// ever (pipe_fixed_length in Git 2.39).
 	inner.TransferEncoding = nil
 	if inner.ContentLength > 0 {
 		inner.ContentLength = -1
 	}
 	inner.URL.Path = v.Path
 	if inner.URL.RawQuery = ""; v.Path == "/info/refs" {
-		inner.URL.RawQuery = "service=" + url.QueryEscape(service) // once, so that git reads what was allowed here
+		inner.URL.RawQuery = "service=" + url.QueryEscape(service) // only once, so that git reads the service that was allowed here
 	}
 	inner.Header = make(http.Header)
 	encoding := "Content-Encoding"
@@ -124,41 +124,41 @@ func (r *Repository) Serve(w http.ResponseWriter, req *http.Request, v Visit) []
 	(&cgi.Handler{
 		Path: r.backend, Dir: r.cfg.Dir, Stderr: complaints,
 		Env:    env,
-		Logger: slog.NewLogLogger(v.Logger.Handler(), slog.LevelDebug), // such as that the person has gone
+		Logger: slog.NewLogLogger(v.Logger.Handler(), slog.LevelDebug), // logs, for example, that the person has gone
 	}).ServeHTTP(w, inner)
 	if told == "" {
 		return nil
 	}
 	pushed, moved := refsIn(filepath.Join(told, askedFile)), refsIn(filepath.Join(told, movedFile))
 	for i, p := range pushed {
-		// The hook tells nothing of a push whose person went away before the answer.
+		// The hook does not run for a push whose person went away before the answer.
 		pushed[i].Moved = slices.Contains(moved, p) || r.at(context.WithoutCancel(req.Context()), p.Ref) == p.Commit
 	}
 	return pushed
 }
 
-// at is the commit or the tag at which a ref is; empty: there is none.
+// at is the commit or the tag that a ref names; empty: there is no such ref.
 func (r *Repository) at(ctx context.Context, ref string) string {
 	out, _ := r.git(ctx, nil, "rev-parse", "--verify", "--quiet", "--end-of-options", ref)
 	return out
 }
 
-// toldFolder is how the folders begin in which hooks leave what they are told.
+// toldFolder begins the names of the folders for the files of the hooks.
 const toldFolder = "push-"
 
-// maxTold bounds what is read of a hook's file, and maxPushed what is made of it: a push can
-// name any number of refs.
+// maxTold bounds the bytes that are read of a hook's file, and maxPushed the refs that are
+// returned, because a push can name any number of refs.
 const (
 	maxTold   = 1 << 20
 	maxPushed = 100
 )
 
-// refsIn reads what a hook was told: for each ref its old commit, its new one and its name
+// refsIn reads the input of a hook: for each ref the old commit, the new commit and the name
 // (githooks(5)).
 func refsIn(file string) (all []Pushed) {
 	f, err := os.Open(file)
 	if err != nil {
-		return nil // the push did not come so far
+		return nil // the push ended before the hook
 	}
 	defer func() { _ = f.Close() }()
 	for s := bufio.NewScanner(io.LimitReader(f, maxTold)); s.Scan() && len(all) < maxPushed; {
@@ -169,7 +169,7 @@ func refsIn(file string) (all []Pushed) {
 	return all
 }
 
-// complaints logs what git says to the server, and no more than a few lines of it.
+// complaints logs the first few lines of git's standard error.
 type complaints struct {
 	logger *slog.Logger
 	person string

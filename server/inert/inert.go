@@ -1,5 +1,5 @@
-// Package inert shows text that strangers wrote, so that it changes nothing but itself on a
-// terminal or a page.
+// Package inert makes text of strangers harmless: the text cannot affect the rest of a terminal
+// or a page.
 package inert
 
 import (

@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// What git says of a repository over http that it may not read. Its words are in English,
-// because gitEnv asks for that.
+// denials are git's messages about a repository over http that it may not read. They are in
+// English, because gitEnv asks for that.
 var denials = []struct {
 	said    *regexp.Regexp
 	meaning string
@@ -19,7 +19,7 @@ var denials = []struct {
 }
 
 // unread says in plain words why a repository without a secret could not be cloned in an image, or
-// on this machine if there is none, and what to do. It is empty if what git says means something
+// on this machine if image is empty, and what to do. It is empty if git's message means something
 // else.
 func unread(address, image, said string) string {
 	if strings.Contains(said, "cannot run ssh:") {
@@ -33,7 +33,7 @@ func unread(address, image, said string) string {
 	if err != nil || u.Scheme != "https" && u.Scheme != "http" {
 		return ""
 	}
-	u.User = nil // it may be a token
+	u.User = nil // the user may be a token
 	for _, d := range denials {
 		if d.said.MatchString(said) {
 			return fmt.Sprintf("the repository %s %s. Correct its address, or keep a token that may read it as a managed secret (`triphammer secrets set NAME`) and name that beside its url in the environment: {url: %s, secret: NAME}",

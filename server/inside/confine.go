@@ -13,20 +13,20 @@ import (
 	"triphammer/server/inside/limits"
 )
 
-// Confinement is what a supervisor takes away from itself, and so from every process of
-// the run, before it starts any.
+// Confinement lists the rights that a supervisor takes away from itself, and so from every
+// process of the run, before it starts a process.
 type Confinement struct {
-	// Landlock restricts what files the run reaches, and keeps its signals and abstract
-	// sockets inside. BestEffort takes what the kernel has of it; otherwise a kernel that
-	// lacks a part is an error.
+	// Landlock restricts which files the run reaches, and keeps its signals and abstract
+	// sockets inside. With BestEffort, the parts that the kernel lacks are left out; without
+	// it, they are an error.
 	Landlock   bool     `json:"landlock,omitempty"`
 	BestEffort bool     `json:"best_effort,omitempty"`
-	Read       []string `json:"read,omitempty"`  // files and folders that it may read and execute
-	Write      []string `json:"write,omitempty"` // folders in which it may do anything
+	Read       []string `json:"read,omitempty"`  // files and folders that the run may read and execute
+	Write      []string `json:"write,omitempty"` // folders in which the run may do anything
 	Devices    []string `json:"devices,omitempty"`
-	Sockets    []string `json:"sockets,omitempty"` // to which it may connect
+	Sockets    []string `json:"sockets,omitempty"` // sockets that the run may connect to
 
-	// Limited takes every network away but TCP to these ports (SPEC 14.5).
+	// Limited takes away every network except TCP to Ports (SPEC 14.5).
 	Limited bool     `json:"limited,omitempty"`
 	Ports   []uint16 `json:"ports,omitempty"`
 
@@ -65,7 +65,7 @@ func (c *Confinement) landlock() error {
 	for _, path := range c.Read {
 		switch info, err := os.Stat(path); {
 		case err != nil:
-			// It is not here, or not for this user.
+			// The path does not exist, or this user may not see it.
 		case info.IsDir():
 			dirs = append(dirs, path)
 		default:
@@ -81,8 +81,8 @@ func (c *Confinement) landlock() error {
 			network = append(network, landlock.ConnectTCP(port))
 		}
 	}
-	// Each thread of this process gets a domain of its own. None could signal the processes
-	// of another's, so signals are kept inside where processes are started (keepSignals).
+	// Each thread of this process gets its own domain, and could not signal the processes of
+	// another thread's. So keepSignals restricts signals, in the thread that starts processes.
 	rights.Scoped &^= unix.LANDLOCK_SCOPE_SIGNAL
 	err := rights.BestEffort().Restrict(append(
 		network,
@@ -99,7 +99,7 @@ func (c *Confinement) landlock() error {
 	return nil
 }
 
-// Versions of Landlock from which on it has what is used here (landlock(7)).
+// First versions of Landlock with these features (landlock(7)).
 const (
 	landlockPorts   = 4 // connecting to ports, Linux 6.7
 	LandlockSignals = 6 // scopes for signals and abstract sockets, Linux 6.12
@@ -115,7 +115,7 @@ func LandlockVersion() int {
 	return int(version)
 }
 
-// NoLandlock says why this kernel does not do.
+// NoLandlock says why the version of Landlock does not suffice.
 func NoLandlock(version int) string {
 	if version == 0 {
 		return "this kernel has no Landlock, or it is not enabled (Linux 6.12 or newer, with landlock in the list of lsm=)"
@@ -124,9 +124,9 @@ func NoLandlock(version int) string {
 }
 
 // keepSignals restricts this thread and every process that it starts to sending signals
-// to each other (landlock(7), from Linux 6.12 on). Each layer above one that restricts files
-// forbids renames and links between folders that it does not grant, so inside walls this one
-// grants them everywhere. Without walls it would forbid mounts by that.
+// to each other (landlock(7), from Linux 6.12 on). Inside walls, this layer of Landlock
+// grants renames and links between folders everywhere: on top of a layer that restricts
+// files, it would otherwise forbid them. Without walls, the same grant would forbid mounts.
 func keepSignals(walls bool) error {
 	attr := struct{ filesystem, network, scoped uint64 }{scoped: unix.LANDLOCK_SCOPE_SIGNAL}
 	if walls {
@@ -151,14 +151,14 @@ func keepSignals(walls bool) error {
 	return llsyscall.LandlockRestrictSelf(int(fd), 0)
 }
 
-// Identity is the user that a supervisor becomes that was started as root.
+// Identity is the user that a supervisor becomes if it was started as root.
 type Identity struct {
 	UID int `json:"uid"`
 	GID int `json:"gid"`
 }
 
-// become makes this process one of the user, if it is one of root. Otherwise whoever has
-// started it has chosen a user.
+// become makes a process of root a process of the user. Another process keeps its user, which
+// its starter has chosen.
 func (u *Identity) become() error {
 	if u == nil || os.Geteuid() != 0 {
 		return nil
@@ -174,8 +174,8 @@ func (u *Identity) become() error {
 	return nil
 }
 
-// Elsewhere is what a supervisor takes away from itself where something else has made the
-// walls. What files and sockets there are is not its concern.
+// Elsewhere is the Confinement for walls that another program has made. It does not restrict
+// files and sockets.
 func Elsewhere() Confinement {
 	return Confinement{Landlock: true, BestEffort: true, Read: []string{"/"}, Write: []string{"/"}, Devices: Devices, Seccomp: true, OwnIPC: true}
 }

@@ -7,7 +7,7 @@ import (
 
 const (
 	diffContext = 3    // lines around a change
-	maxEdits    = 1000 // beyond it, the differing part is shown as replaced
+	maxEdits    = 1000 // with more edits, the whole differing part is shown as replaced
 )
 
 // unifiedDiff is the unified diff of two texts, as `diff -u` and git print it, with the names
@@ -38,7 +38,7 @@ func splitLines(text []byte) []string {
 // or inserted (b advances).
 type edit struct {
 	op         byte // ' ', '-', '+'
-	a, b, size int  // where it begins in each, in lines
+	a, b, size int  // beginnings in both texts and length, in lines
 }
 
 // editScript finds the edits that turn a into b.

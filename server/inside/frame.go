@@ -12,10 +12,10 @@ import (
 )
 
 // The server talks to a supervisor over its standard input and output, so that the same
-// supervisor works as a process here and in a container. On its input it gets orders, each
-// a JSON value; when the input ends, the server is gone. On its output it sends frames: a
-// type, a length and as many bytes. Everything that a run tells shares that pipe, so that
-// it stays in order.
+// supervisor works as a process here and in a container. The input has orders, each a JSON
+// value; when the input ends, the server is gone. The output has frames: a type, a length and
+// that number of bytes. All events and artifacts of a run share the output, so they stay in
+// order.
 
 // Order is a request of the server to the supervisor. One field is set.
 type Order struct {
@@ -23,13 +23,13 @@ type Order struct {
 	Job       *Job         `json:"job,omitempty"`       // the second
 	Interrupt bool         `json:"interrupt,omitempty"` // SIGINT to the process group of the step in progress
 	Kill      bool         `json:"kill,omitempty"`      // SIGKILL to everything
-	Live      int64        `json:"live_ms,omitempty"`   // so many milliseconds from now, unless such an order comes before; then nothing of the run may live
+	Live      int64        `json:"live_ms,omitempty"`   // milliseconds until everything of the run must be dead, unless another such order comes before
 }
 
-// Job is all that a supervisor has to know of an attempt. It holds secrets, so it goes
+// Job is everything that a supervisor must know of an attempt. It holds secrets, so it goes
 // over a pipe and never onto a command line.
 type Job struct {
-	Root         string            `json:"root"`             // folder of the run, as it is named inside the walls
+	Root         string            `json:"root"`             // path of the run's folder inside the walls
 	Resume       bool              `json:"resume,omitempty"` // go on in the folder as it is
 	Env          []string          `json:"env"`
 	Prompt       string            `json:"prompt"`
@@ -43,26 +43,26 @@ type Job struct {
 	GitSettings  string            `json:"git_settings,omitempty"` // lines of a file of settings
 	Command      []string          `json:"command"`
 
-	// The supervisor was started with the variables that the run's own are added to: those
-	// of an image.
+	// Inherit tells that the supervisor was started with the variables of an image, to which
+	// the run's own variables are added.
 	Inherit bool   `json:"inherit,omitempty"`
-	Image   string `json:"image,omitempty"`   // its name; empty: there is none, or the inside decides
-	Program string `json:"program,omitempty"` // that the Command starts, if it is not its first word
+	Image   string `json:"image,omitempty"`   // name of the image; empty: there is none, or it is not known
+	Program string `json:"program,omitempty"` // the program that Command starts, if it is not the first word
 	Tools   Tools  `json:"tools,omitempty"`   // of the server's machine
 	Offline bool   `json:"offline,omitempty"` // there must be no network
-	Bounded bool   `json:"bounded,omitempty"` // the limits of the run are those of the supervisor's cgroup
+	Bounded bool   `json:"bounded,omitempty"` // the supervisor's cgroup has the limits of the run
 }
 
 // Ending is how an attempt ended.
 type Ending struct {
 	Code   int    `json:"code"`             // -1 if a signal ended the agent
-	Signal string `json:"signal,omitempty"` // its name
-	Error  string `json:"error,omitempty"`  // the agent did not run to its end; for the user
-	Cut    bool   `json:"cut,omitempty"`    // it ended after an order to stop
-	Said   string `json:"said,omitempty"`   // last line on its standard error
-	Final  bool   `json:"final,omitempty"`  // no other attempt can go better than this Error
+	Signal string `json:"signal,omitempty"` // name of the signal
+	Error  string `json:"error,omitempty"`  // why the agent did not run to its end; for the user
+	Cut    bool   `json:"cut,omitempty"`    // the attempt ended after an order to stop
+	Said   string `json:"said,omitempty"`   // last line on the agent's standard error
+	Final  bool   `json:"final,omitempty"`  // every further attempt would end with the same Error
 
-	// Exceeded is what a bounded job had too little of.
+	// Exceeded tells which limits of its cgroup a bounded job has reached.
 	Exceeded limits.Exceeded `json:"exceeded,omitzero"`
 }
 

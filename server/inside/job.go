@@ -31,8 +31,7 @@ import (
 // ErrCut ends a job that was ordered to stop.
 var ErrCut = errors.New("the attempt was ordered to stop")
 
-// Folder is the folder of a run: the files that the agent gets, and those in which it
-// works.
+// Folder is the folder of a run, with the files that the agent gets, changes and makes.
 type Folder struct{ Root string }
 
 // Workspace is where the agent works.
@@ -41,15 +40,16 @@ func (f Folder) Workspace() string { return filepath.Join(f.Root, "workspace") }
 // Home is the home folder of the agent.
 func (f Folder) Home() string { return filepath.Join(f.Root, "home") }
 
-// Temp is for its temporary files.
+// Temp is the folder for the agent's temporary files.
 func (f Folder) Temp() string        { return filepath.Join(f.Root, "tmp") }
 func (f Folder) prompt() string      { return filepath.Join(f.Root, "prompt.md") }
 func (f Folder) attachments() string { return filepath.Join(f.Root, "attachments") }
 func (f Folder) artifacts() string   { return filepath.Join(f.Root, "artifacts") }
 func (f Folder) gitConfig() string   { return filepath.Join(f.Root, "gitconfig") }
 
-// environ are all variables of the run: no others reach the agent, and never those of the server
-// (SPEC 9.4). Those that name its folder are known inside the walls alone. Later ones win.
+// environ are all variables of the run. No other variables reach the agent, above all not the
+// server's (SPEC 9.4). Only the inside of the walls knows the variables that name the run's
+// folder. Later variables win.
 func (j *Job) environ(f Folder) []string {
 	own := slices.Concat(
 		[]string{"HOME=" + f.Home(), "TMPDIR=" + f.Temp(), "LANG=C.UTF-8", "GIT_CONFIG_SYSTEM=" + f.gitConfig()}, // a definition may have others
@@ -62,7 +62,7 @@ func (j *Job) environ(f Folder) []string {
 	return j.Tools.after(inherit(os.Environ(), own))
 }
 
-// do executes the job, inside the walls. The steps run one after the other, under s.
+// do executes the job inside the walls. s runs the steps, one after the other.
 func (j *Job) do(s *supervising) Ending {
 	exit, err := j.steps(s)
 	if err != nil {
@@ -101,7 +101,7 @@ func (j *Job) steps(s *supervising) (Ending, error) {
 		return Ending{}, err
 	}
 	program, err := j.resolve(j.Command, work, j.Env)
-	if err == nil && j.Image != "" && j.Program != "" { // else the shell that starts it would say less
+	if err == nil && j.Image != "" && j.Program != "" { // the shell that starts the program would say less
 		_, err = j.resolve([]string{j.Program}, work, j.Env)
 	}
 	if err != nil {
@@ -143,8 +143,8 @@ func offline() error {
 	return nil
 }
 
-// inherit are the variables of a run in an image: its own win. Those of Triphammer are not
-// the image's.
+// inherit are the variables of a run in an image: the image's variables, without Triphammer's,
+// and the run's own, which win.
 func inherit(image, own []string) []string {
 	byName := make(map[string]string)
 	for _, v := range append([]string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}, append(image, own...)...) {
@@ -159,14 +159,14 @@ func inherit(image, own []string) []string {
 	return slices.Sorted(maps.Values(byName))
 }
 
-// Forward is an address of the run's own loopback, and the socket outside to which its
-// connections go. The socket is in the run's folder, which is the supervisor's working directory.
+// Forward is an address on the run's own loopback, and the outside socket that its connections
+// go to. The socket is in the run's folder, which is the supervisor's working directory.
 type Forward struct {
 	Address string `json:"address"`
 	Socket  string `json:"socket"`
 }
 
-// What a run without the network of the machine reaches.
+// A run without the network of the machine reaches only these.
 var (
 	ProxyForward   = Forward{"127.0.0.1:3128", "proxy.sock"}
 	GatewayForward = Forward{"127.0.0.1:3129", "git.sock"}
@@ -182,7 +182,7 @@ func (f Forward) begin() (stop func(), err error) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		_ = relay.Forward(ctx, l, f.Socket) // without it nothing is reached
+		_ = relay.Forward(ctx, l, f.Socket) // after an error, the run reaches nothing
 	}()
 	return func() { cancel(); <-done }, nil
 }
@@ -238,10 +238,10 @@ func (j *Job) fill(f Folder) error {
 	return nil
 }
 
-// configureGit lets Git clone repositories of this machine that belong to another user, and
-// reach private ones by their gateway. Who commits is the author too, unless the machine, a
-// setup command or the agent says who that is. Replacements of objects do not act: they show
-// other files than a commit has.
+// configureGit makes Git clone repositories of this machine that belong to another user, and
+// reach private repositories through their gateway. The committer is the author too, unless
+// the machine, a setup command or the agent names an author. Replacements of objects do not
+// act, because they show other files than a commit has.
 func (j *Job) configureGit(f Folder) error {
 	text := "[user]\n"
 	for _, v := range j.Env {
@@ -302,11 +302,11 @@ func (j *Job) prepare(s *supervising, f Folder) (string, error) {
 	return dir, j.readSkills(clones, f)
 }
 
-// unknown is the meaning of what the commands of others say.
+// unknown is a meaning for command: it knows the meaning of no message.
 func unknown(string) string { return "" }
 
-// command runs one command that must succeed. meaning is what to tell people of the last that
-// it says if it fails; empty: nothing is known of it.
+// command runs one command that must succeed. If it fails, meaning explains the command's last
+// words to people; empty: the words are not known.
 func (j *Job) command(s *supervising, phase string, argv []string, shown string, st step, meaning func(said string) string) (err error) {
 	if st.Path, err = j.resolve(argv, st.Dir, st.Env); err != nil {
 		return fmt.Errorf("%s failed: %w", phase, err)
@@ -339,7 +339,7 @@ func (j *Job) command(s *supervising, phase string, argv []string, shown string,
 	return nil
 }
 
-// collect tells the changed files, and sends the patches and the artifacts (SPEC 15.6).
+// collect reports the changed files, and sends the patches and the artifacts (SPEC 15.6).
 func (j *Job) collect(s *supervising, f Folder, before *snapshot, git view, work string) error {
 	first, err := filepath.Rel(f.Workspace(), work)
 	if err != nil {
@@ -398,7 +398,8 @@ func (j *Job) collect(s *supervising, f Folder, before *snapshot, git view, work
 	return errors.Join(err, j.artifacts(s, f.artifacts()))
 }
 
-// patchName is the name of the patch of a repository; first is that in which the agent works.
+// patchName is the name of the patch of a repository; first is the repository in which the agent
+// works.
 func patchName(repository, first string) string {
 	if repository == first {
 		return "changes.patch"
@@ -412,7 +413,7 @@ func patchName(repository, first string) string {
 
 // folders are the folders of the run's repositories in its workspace.
 func (j *Job) folders() (names []string) {
-	clones, _ := clonesOf(j.Repositories, "") // prepare has told its error
+	clones, _ := clonesOf(j.Repositories, "") // prepare has reported the error
 	for _, c := range clones {
 		names = append(names, path.Clean(c.dir))
 	}
@@ -421,13 +422,13 @@ func (j *Job) folders() (names []string) {
 
 // Limits of asking Git what it ignores.
 const (
-	askTime    = 5 * time.Second // of all repositories; a stopped run has KillWait for all
+	askTime    = 5 * time.Second // for all repositories; a stopped run has KillWait for all its steps
 	maxAnswers = 16 << 20        // bytes of a list
 )
 
-// asked gives the view of real git, before and after the agent. It runs between the walls, as
-// the agent does, because the settings of a repository can name programs. Without git, nothing
-// is ignored. What is not answered after the agent is as it was before.
+// asked gives git's view of a repository, before and after the agent. git runs inside the walls
+// like the agent, because the settings of a repository can name programs. Without git, no file
+// is ignored. If git does not answer after the agent, the answer from before stays.
 func (j *Job) asked(s *supervising, f Folder) func(after bool) view {
 	type answer struct {
 		asked      bool
@@ -447,12 +448,12 @@ func (j *Job) asked(s *supervising, f Folder) func(after bool) view {
 			}
 			_, plain := os.Lstat(filepath.Join(f.Workspace(), dir, ".gitmodules"))
 			left := time.Until(until)
-			if left <= 0 || !after && !j.Resume && len(j.Setup) == 0 && plain != nil { // a fresh clone has no more than Git tracks
+			if left <= 0 || !after && !j.Resume && len(j.Setup) == 0 && plain != nil { // a fresh clone has only files that Git tracks
 				return a.ignored, a.submodules
 			}
 			if ignored, submodules, err := j.ask(s, f, dir, after, left); err == nil {
 				a.ignored = ignored
-				if !after || a.asked { // else nobody knows which there were before
+				if !after || a.asked { // without an answer from before, there is nothing to compare with
 					a.asked, a.submodules = true, submodules
 				}
 			}
@@ -461,8 +462,8 @@ func (j *Job) asked(s *supervising, f Folder) func(after bool) view {
 	}
 }
 
-// ask asks git what it ignores in a repository, which are files and folders that hold nothing
-// else, and for the commits of its submodules.
+// ask asks git which files it ignores in a repository, and which folders with only such files,
+// and for the commits of the submodules.
 func (j *Job) ask(s *supervising, f Folder, dir string, after bool, most time.Duration) (ignored []string, submodules map[string]blobID, err error) {
 	temp, err := os.MkdirTemp(f.Root, ".asked-*")
 	if err != nil {
@@ -513,11 +514,11 @@ const (
 	linksFile    = "links"
 )
 
-// artifacts sends what the agent left in its folder of artifacts.
+// artifacts sends the files and links that the agent left in its folder of artifacts.
 func (j *Job) artifacts(s *supervising, dir string) error {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
-		return nil // the agent has removed it
+		return nil // the agent has removed the folder
 	}
 	defer func() { _ = root.Close() }()
 	count := 0
@@ -558,23 +559,23 @@ func (j *Job) artifacts(s *supervising, dir string) error {
 	})
 }
 
-// linkOf reads a line of the file of links: a URL, and optionally a title after it. Whoever
-// keeps it decides whether it is a link, and to what.
+// linkOf reads a line of the file of links: a URL, and optionally a title after it. The server
+// decides whether it is a link, and of which type.
 func linkOf(line string) event.Artifact {
 	address, title, _ := strings.Cut(line, " ")
 	return event.Artifact{Name: strings.TrimSpace(title), URL: address}
 }
 
-// gitEnv is the environment of a clone: it never asks, and speaks no protocol
-// that runs a command of the URL's choice. Its messages are in English, for unread.
+// gitEnv is the environment of a clone. It keeps git from asking questions, and from protocols
+// that run a command of the URL's choice. It makes messages English, for unread.
 func gitEnv(env []string) []string {
 	return append(slices.Clone(env), "LC_ALL=C", "GIT_TERMINAL_PROMPT=0", "GIT_ALLOW_PROTOCOL=file:git:http:https:ssh")
 }
 
-// clone is the commands that put one repository into the workspace.
+// clone has the commands that put one repository into the workspace.
 type clone struct {
 	dir      string
-	url      string // if it has no secret
+	url      string // only for a repository without a secret
 	commands [][]string
 }
 
@@ -597,7 +598,7 @@ func clonesOf(repositories []task.Repository, work string) ([]clone, error) {
 		}
 		taken[name] = true
 		c := clone{dir: filepath.Join(work, name)}
-		if r.Secret == "" { // else the gateway says more
+		if r.Secret == "" { // of a private repository, the gateway says more
 			c.url = r.URL
 		}
 		switch {
@@ -618,11 +619,11 @@ func clonesOf(repositories []task.Repository, work string) ([]clone, error) {
 	return all, nil
 }
 
-// Self is the running program, also after its file was replaced.
+// Self is the path of the running program, even after its file was replaced.
 const Self = "/proc/self/exe"
 
-// resolve finds the program of a command of the run, or says where it should be: an image
-// does not have what the server's machine has.
+// resolve finds the program of a command of the run. The error says where the program should be,
+// because an image may lack programs of the server's machine.
 func (j *Job) resolve(argv []string, dir string, env []string) (string, error) {
 	name := argv[0]
 	full, isPath := find(name, dir, env), strings.Contains(name, "/")
@@ -641,8 +642,8 @@ func (j *Job) resolve(argv []string, dir string, env []string) (string, error) {
 	return "", Never("the program %q was not found: install it where the server runs, let runs read its folder (--run-read), or set PATH in the environment's env", name)
 }
 
-// find finds a program in the PATH of env; empty: it is not there. The word `triphammer` means
-// this program.
+// find finds a program in the PATH of env; empty: the program is not there. The word
+// `triphammer` means this program.
 func find(name, dir string, env []string) string {
 	if name == task.ThisProgram {
 		return Self
@@ -674,7 +675,7 @@ func find(name, dir string, env []string) string {
 	return ""
 }
 
-// Never is an error that no further attempt gets round.
+// Never makes an error that every further attempt would meet (task.FinalError).
 func Never(format string, args ...any) error {
 	return &task.FinalError{Err: fmt.Errorf(format, args...)}
 }

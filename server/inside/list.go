@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// listed is the content of the file. A pid and a start time identify one process until
-// the machine restarts.
+// listed is the content of the file. A pid and a start time identify a process until the
+// machine restarts.
 type listed struct {
 	Boot      string      `json:"boot"`
 	Processes [][2]uint64 `json:"processes"` // pid and start
@@ -29,14 +29,14 @@ func Keep(path string, all []Process) error {
 		return err
 	}
 	if err := os.WriteFile(path+".new", text, 0o600); err != nil {
-		_ = os.Remove(path + ".new") // what a full disk took of it
+		_ = os.Remove(path + ".new") // incomplete, because the disk is full
 		return err
 	}
 	return os.Rename(path+".new", path)
 }
 
-// Kept reads the list of a run. It is empty if there is none, or if it is from before
-// the machine started.
+// Kept reads the list of a run. It returns nothing if there is no list, or if the list is from
+// before the machine started.
 func Kept(path string) (all []Process) {
 	var l listed
 	text, err := os.ReadFile(path)

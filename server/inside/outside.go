@@ -12,19 +12,19 @@ import (
 )
 
 // Some walls are made by a program of the machine that outlives its caller or leaves
-// processes beside itself: a container engine, or what the operator names. The server does
-// not start that program itself. It starts `triphammer __supervise outside PROGRAM …`, which
-// adopts what the program leaves, so that it stays below one process of the run.
+// processes beside itself: a container engine, or the operator's program. The server does not
+// start that program itself. It starts `triphammer __supervise outside PROGRAM …`, which
+// adopts the processes that the program leaves, so that they stay below one process of the run.
 
 // Outside is the argument of a process that starts such a program.
 const Outside = "outside"
 
-// leaveTime is how long what the program leaves may take to end by itself: an engine tidies
-// up after a container.
+// leaveTime is how long the left processes may take to end by themselves, because an engine
+// tidies up after a container.
 const leaveTime = 2 * time.Second
 
-// superviseOutside is the body of `__supervise outside PROGRAM …`. The program has the
-// standard input, output and error of this process. Its exit status is that of this process.
+// superviseOutside is the body of `__supervise outside PROGRAM …`. The program has the standard
+// input, output and error of this process, and decides the exit status of this process.
 func superviseOutside(argv []string) int {
 	// The death signal is about the thread that forks.
 	runtime.LockOSThread()
@@ -56,7 +56,7 @@ func superviseOutside(argv []string) int {
 			return s.exitStatus()
 		}
 		if timer == nil && os.Getppid() != server {
-			timer = time.After(KillWait) // the input of the program has ended too, so it may end by itself
+			timer = time.After(KillWait) // the program's input has ended too, so it may end by itself
 		}
 		select {
 		case <-news:
@@ -66,7 +66,7 @@ func superviseOutside(argv []string) int {
 	}
 }
 
-// exitStatus is the status of the main process, as a shell has it.
+// exitStatus is the status of the main process, in the form of shells.
 func (s *supervising) exitStatus() int {
 	if s.status.Signaled() {
 		return 128 + int(s.status.Signal())
@@ -74,7 +74,7 @@ func (s *supervising) exitStatus() int {
 	return s.status.ExitStatus()
 }
 
-// Said prints an error, and is the exit status with it.
+// Said prints an error to standard error, and returns the exit status 1.
 func Said(err error) int {
 	fmt.Fprintln(os.Stderr, err)
 	return 1

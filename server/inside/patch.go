@@ -8,24 +8,24 @@ import (
 	"strings"
 )
 
-// maxPatches is how many bytes all patches of a run have together. It is less than an artifact
-// may have by default.
+// maxPatches bounds all patches of a run together, in bytes. It is less than the default limit of
+// one artifact.
 const maxPatches = 15 << 20
 
-// patch is the changes of one repository, as `git apply` takes them: with modes, links, empty
-// files and files that are not text.
+// patch has the changes of one repository, in the form of `git apply`: with modes, links, empty
+// files and binary files.
 type patch struct {
 	repository string
 	made       bool // by the agent
 	files      int
 	body       bytes.Buffer
-	without    []string // what is left out, and why
+	without    []string // the changes that are left out, and why
 	parent     string   // the repository around this one; ".": none
-	submodules bool     // have other commits
+	submodules bool     // a submodule has another commit
 }
 
-// add adds a change, and tells whether it has room for it and knows enough of it. open opens what
-// is too large for after.
+// add adds a change. It returns false if there is no room for the change, or if a content is not
+// known. open opens a new content that is too large for after.
 func (p *patch) add(c change, before, after []byte, open func(change) (io.ReadCloser, error), room int) bool {
 	p.files++
 	name := strings.TrimPrefix(c.name, p.repository+"/")
@@ -38,7 +38,7 @@ func (p *patch) add(c change, before, after []byte, open func(change) (io.ReadCl
 	case was != nil && !was.hashed:
 		why = "its old content is not known"
 	case was != nil && is != nil && was.info.gitMode()[:3] != is.info.gitMode()[:3]:
-		// A file that became a link, or the other way round.
+		// A file became a link, or a link a file.
 		text = gitDiff(name, was, nil, before, []byte{}) + gitDiff(name, nil, is, []byte{}, after)
 	case after == nil:
 		content, err := open(c)
@@ -62,10 +62,10 @@ func (p *patch) add(c change, before, after []byte, open func(change) (io.ReadCl
 	return true
 }
 
-// maxWithout is how many files a patch names that it leaves out.
+// maxWithout bounds the number of left out files that a patch names.
 const maxWithout = 50
 
-// text is the whole patch, with what to do with it. file is its name.
+// text is the whole patch, with instructions for using it. file is the name of the patch.
 func (p *patch) text(file string) string {
 	var out strings.Builder
 	place, command := "a copy of the workspace", "git apply"
@@ -78,7 +78,7 @@ func (p *patch) text(file string) string {
 		place = fmt.Sprintf("a clone of %q", p.repository)
 	}
 	if p.submodules && !p.made {
-		command += " --index" // else Git leaves submodules out
+		command += " --index" // without this, Git leaves submodules out
 	}
 	fmt.Fprintf(&out, "# Changed files: %d. Apply them in %s:\n#   %s %s\n", p.files, place, command, file)
 	if p.submodules {
@@ -99,13 +99,13 @@ func (p *patch) text(file string) string {
 }
 
 // gitDiff is a change in the format of `git diff --binary --full-index` (git-diff(1),
-// "Generating patch text with -p"). before is nil if it is not known: then the change has the
-// form for files that are not text, which needs only the ID of the old content.
+// "Generating patch text with -p"). If the old content is not known, before is nil, and the
+// change has the form for binary files, which needs only the ID of the old content.
 func gitDiff(name string, was, is *entry, before, after []byte) string {
 	header := gitHeader(name, was, is)
 	switch {
 	case was != nil && is != nil && was.blob == is.blob:
-		return header // only its mode changed
+		return header // only the mode changed
 	case before == nil || !isText(before) || !isText(after):
 		return header + gitBinary(int64(len(after)), bytes.NewReader(after), maxPatches)
 	}
@@ -119,11 +119,11 @@ func gitDiff(name string, was, is *entry, before, after []byte) string {
 	return header + unifiedDiff(from, to, before, after)
 }
 
-// gitHeader begins a change: what becomes of the mode and the ID of the content.
+// gitHeader begins a change with the old and new modes and IDs of the content.
 func gitHeader(name string, was, is *entry) string {
 	var out strings.Builder
 	fmt.Fprintf(&out, "diff --git %s %s\n", quoted("a/"+name), quoted("b/"+name))
-	var old, now blobID // of a file that is not there: zeros
+	var old, now blobID // zeros if there is no file
 	mode := ""
 	switch {
 	case was == nil:
@@ -145,8 +145,7 @@ func gitHeader(name string, was, is *entry) string {
 	return out.String()
 }
 
-// gitBinary is a content in the form for files that are not text. It is cut when it is larger
-// than room.
+// gitBinary is a content in the form for binary files. It is cut when it is larger than room.
 func gitBinary(size int64, content io.Reader, room int) string {
 	var packed bytes.Buffer
 	z := zlib.NewWriter(&packed)
@@ -174,7 +173,7 @@ func gitBinary(size int64, content io.Reader, room int) string {
 	return out.String()
 }
 
-// base85 writes data as Git's binary patches have it: four bytes in five digits.
+// base85 writes data in the form of Git's binary patches: four bytes in five digits.
 func base85(out *strings.Builder, data []byte) {
 	const digits = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&()*+-;<=>?@^_`{|}~"
 	for ; len(data) > 0; data = data[min(4, len(data)):] {

@@ -25,17 +25,17 @@ import (
 	"time"
 )
 
-// PodJob is what a supervisor in a pod reads.
+// PodJob is the input of a supervisor in a pod.
 type PodJob struct {
 	Key     []byte        `json:"key"`
 	Grace   time.Duration `json:"grace"`
 	Job     Job           `json:"job"`
-	Limited bool          `json:"limited,omitempty"` // the run reaches the Ports alone
+	Limited bool          `json:"limited,omitempty"` // the run reaches only Ports
 	Ports   []uint16      `json:"ports,omitempty"`
-	Wait    []string      `json:"wait,omitempty"` // until these addresses answer
+	Wait    []string      `json:"wait,omitempty"` // addresses that must answer before the job begins
 }
 
-// Unpack reads the compressed JSON of a file.
+// Unpack reads the compressed JSON of a file into a value.
 func Unpack(file string, to any) error {
 	data, err := os.ReadFile(file)
 	if err != nil {
@@ -48,8 +48,8 @@ func Unpack(file string, to any) error {
 	return json.NewDecoder(z).Decode(to)
 }
 
-// place copies this program to the file, and beside it git and the program of the agent, if this
-// image has them, for an image that does not.
+// place copies this program to the file, and beside it git and the program of the agent if this
+// image has them, because the image of the run may lack them.
 func place(file, program string) int {
 	if err := CopyTool(Self, file); err != nil {
 		return Said(err)
@@ -59,13 +59,13 @@ func place(file, program string) int {
 		err = t.place(program, os.Getenv("PATH"))
 	}
 	if err != nil {
-		_ = Said(err) // the image of the run may have its own
+		_ = Said(err) // no failure, because the image of the run may have the programs
 	}
 	return 0
 }
 
-// supervisePod executes the job of the file in the folder, and returns the exit status: 0 if
-// the end of the job is reported, however it was.
+// supervisePod executes the job of the file in the folder, and returns the exit status. The
+// status is 0 if the job's end is reported, whatever the end.
 func supervisePod(file, dir string) int {
 	var p PodJob
 	if err := Unpack(file, &p); err != nil {
@@ -105,7 +105,7 @@ func supervisePod(file, dir string) int {
 				case <-ended:
 					return
 				case <-terms:
-					asked = next.Interrupt // a second one changes nothing
+					asked = next.Interrupt // a second interrupt changes nothing
 				case <-wait:
 					asked = true
 				}
@@ -120,7 +120,7 @@ func supervisePod(file, dir string) int {
 	return supervise(confine, report, orders)
 }
 
-// settle completes the job with what only the pod knows.
+// settle completes the job with values that only the pod knows.
 func (p *PodJob) settle(f Folder) {
 	p.Job.Root = f.Root
 	if program, err := os.Executable(); err == nil {
@@ -128,8 +128,8 @@ func (p *PodJob) settle(f Folder) {
 	}
 }
 
-// confine is what the supervisor takes away from itself. The run reads everything in its
-// image, but not the job.
+// confine is the Confinement of the supervisor. The run may read everything in its image, but
+// not the job.
 func (p *PodJob) confine(file, dir string) (Confinement, error) {
 	if err := os.MkdirAll(Folder{dir}.Temp(), 0o700); err != nil {
 		return Confinement{}, fmt.Errorf("making the folder of the run: %w", err)
@@ -150,7 +150,7 @@ func (p *PodJob) confine(file, dir string) (Confinement, error) {
 	return c, nil
 }
 
-// visible is what is in dir, without what is hidden.
+// visible are the entries of dir, without the hidden path.
 func visible(dir, hidden string) []string {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -198,7 +198,7 @@ func (p *PodJob) waitForWayOut(stop <-chan os.Signal) error {
 const (
 	// LineMark begins each line of a report.
 	LineMark = "triphammer "
-	// maxPiece keeps a line below the 16 KiB from which on container runtimes split it.
+	// maxPiece keeps a line shorter than 16 KiB, because container runtimes split longer lines.
 	maxPiece = 8 << 10
 	// SaltSize is the length of the salt in the first line, in bytes.
 	SaltSize = 16
@@ -217,7 +217,7 @@ func LineSealer(key, salt []byte) (cipher.AEAD, error) {
 	return cipher.NewGCM(block)
 }
 
-// LineNonce is the nonce of the line with a number.
+// LineNonce is the nonce of the line with the number.
 func LineNonce(number uint64) []byte {
 	return binary.BigEndian.AppendUint64(make([]byte, 4, 12), number)
 }
@@ -227,7 +227,7 @@ type LineWriter struct {
 	w      io.Writer
 	seal   cipher.AEAD
 	number uint64
-	frame  func(kind byte) // is called after each
+	frame  func(kind byte) // called after each frame; may be nil
 }
 
 // NewLineWriter begins a report that is sealed with the key. frame is called after each frame; it may be nil.
@@ -267,8 +267,8 @@ func (l *LineWriter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// What a container of a pod does, after SuperviseCommand.
+// First arguments after SuperviseCommand in the containers of a pod, with their further arguments.
 const (
-	PodPlace = "place" // FILE PROGRAM: copy this program and what belongs to it there
+	PodPlace = "place" // FILE PROGRAM: copy this program to the file, and git and the agent's program beside it
 	PodRun   = "pod"   // FILE FOLDER: execute the job of the file in the folder
 )

@@ -10,28 +10,28 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// denied is a rule of the filter: a system call that fails. A call can have several.
+// denied is a rule of the filter: a system call that fails. A call can have several rules.
 type denied struct {
 	call    int
 	errno   unix.Errno
-	arg     int      // number of the argument that is looked at, if one of the following is set
+	arg     int      // number of the argument for the following tests, if one of them is set
 	equal   []uint32 // fails only if the argument is one of these
 	bits    uint32   // fails only if the argument has one of these bits
 	nonzero bool     // fails only if the argument is not 0
 	only    []uint32 // fails unless the argument is one of these
 	above   uint32   // fails only if the argument is larger, in 64 bits
 
-	// creates looks at the bits only if the argument before, flags of open(2), lets the call make
-	// a file. Otherwise there may be anything in place of a mode.
+	// creates tests the bits only if the argument before, flags of open(2), makes the call create
+	// a file. Otherwise the argument is no mode and can be anything.
 	creates bool
 
-	// streams fails for a socket of the Internet that is not one of TCP. Landlock, which limits
-	// the ports of TCP, has no say in the others, and MPTCP is another.
+	// streams fails for an Internet socket of any protocol but TCP, because Landlock limits only
+	// the ports of TCP (and not of MPTCP).
 	streams bool
 }
 
-// noOtherNetworks leaves a run no network but TCP, which Landlock limits. Data in the packet
-// that opens a connection would go past Landlock in some kernels.
+// noOtherNetworks leaves a run only TCP, which Landlock limits. It also denies data in the packet
+// that opens a connection, because some kernels let it past Landlock.
 var noOtherNetworks = []denied{
 	{call: unix.SYS_SOCKET, errno: unix.EACCES, only: []uint32{unix.AF_UNIX, unix.AF_INET, unix.AF_INET6, unix.AF_NETLINK}},
 	{call: unix.SYS_SOCKET, errno: unix.EACCES, streams: true},
@@ -44,10 +44,10 @@ var noOtherNetworks = []denied{
 const namespaces = unix.CLONE_NEWNS | unix.CLONE_NEWCGROUP | unix.CLONE_NEWUTS | unix.CLONE_NEWIPC | unix.CLONE_NEWUSER |
 	unix.CLONE_NEWPID | unix.CLONE_NEWNET
 
-// seccompRules are the system calls that a run has no honest use for, and that reach parts
-// of the kernel, or of the machine, in which the walls have no say. ownIPC tells that the
-// run has IPC and PID namespaces of its own and sees no foreign socket; scopedSockets that
-// Landlock keeps it from connecting to foreign sockets by their path.
+// seccompRules deny system calls that no honest run needs, and that reach parts of the kernel
+// or of the machine that the other walls do not guard. ownIPC tells that the run has its own
+// IPC and PID namespaces and sees no foreign socket. scopedSockets tells that Landlock keeps
+// the run from connecting to foreign sockets by their path.
 func seccompRules(ownIPC, scopedSockets bool) []denied {
 	var rules []denied
 	deny := func(errno unix.Errno, calls ...int) {
@@ -61,14 +61,14 @@ func seccompRules(ownIPC, scopedSockets bool) []denied {
 	rules = append(rules, denied{call: unix.SYS_CLONE, errno: unix.EPERM, bits: namespaces})
 	// A filter cannot see the flags of clone3. C libraries then use clone.
 	deny(unix.ENOSYS, unix.SYS_CLONE3)
-	// An io_uring makes system calls that no filter sees.
+	// No filter sees the system calls of an io_uring.
 	deny(unix.ENOSYS, unix.SYS_IO_URING_SETUP, unix.SYS_IO_URING_ENTER, unix.SYS_IO_URING_REGISTER)
 	// The kernel itself, and its keys.
 	deny(unix.EPERM, unix.SYS_BPF, unix.SYS_PERF_EVENT_OPEN, unix.SYS_USERFAULTFD, unix.SYS_KEXEC_LOAD, unix.SYS_KEXEC_FILE_LOAD, unix.SYS_INIT_MODULE,
 		unix.SYS_FINIT_MODULE, unix.SYS_DELETE_MODULE, unix.SYS_REBOOT, unix.SYS_SWAPON, unix.SYS_SWAPOFF, unix.SYS_ACCT, unix.SYS_QUOTACTL,
 		unix.SYS_ADD_KEY, unix.SYS_REQUEST_KEY, unix.SYS_KEYCTL, unix.SYS_OPEN_BY_HANDLE_AT)
-	// Landlock has no say in these. A process may use them on itself, which they call 0. On any
-	// other they would also work on the server, and on the supervisor in every isolation.
+	// Landlock does not guard these calls. A process may use them on itself, as process 0. With
+	// other processes they would work on the server, and on the supervisor in every isolation.
 	others := func(arg int, calls ...int) {
 		for _, c := range calls {
 			rules = append(rules, denied{call: c, errno: unix.EPERM, arg: arg, nonzero: true})
@@ -78,8 +78,8 @@ func seccompRules(ownIPC, scopedSockets bool) []denied {
 	others(1, unix.SYS_SETPRIORITY, unix.SYS_IOPRIO_SET)
 	rules = append(rules, denied{call: unix.SYS_SETPRIORITY, errno: unix.EPERM, equal: []uint32{unix.PRIO_USER}},
 		denied{call: unix.SYS_IOPRIO_SET, errno: unix.EPERM, equal: []uint32{ioprioUser}})
-	// Who runs a file with these bits gets the rights of the run's user, outside of all walls. The
-	// mode of openat2 is in memory; C libraries then use openat.
+	// Somebody outside all walls who runs a file with these bits would get the rights of the run's
+	// user. The mode of openat2 is in memory, where no filter sees it; C libraries then use openat.
 	for call, arg := range modes {
 		rules = append(rules, denied{call: call, errno: unix.EPERM, arg: arg, bits: setID})
 	}
@@ -89,7 +89,7 @@ func seccompRules(ownIPC, scopedSockets bool) []denied {
 	deny(unix.ENOSYS, unix.SYS_OPENAT2)
 	families := []uint32{unix.AF_VSOCK, unix.AF_ALG, unix.AF_PACKET}
 	if !ownIPC {
-		// Other programs of the same user may use these.
+		// Other programs of the same user may use these calls, too.
 		deny(unix.EPERM, unix.SYS_SHMGET, unix.SYS_SHMAT, unix.SYS_SHMCTL, unix.SYS_SEMGET, unix.SYS_SEMCTL, unix.SYS_MSGGET, unix.SYS_MSGSND, unix.SYS_MSGRCV,
 			unix.SYS_MSGCTL, unix.SYS_MQ_OPEN, unix.SYS_MQ_UNLINK)
 		if !scopedSockets {
@@ -99,15 +99,15 @@ func seccompRules(ownIPC, scopedSockets bool) []denied {
 	return append(rules, denied{call: unix.SYS_SOCKET, errno: unix.EACCES, equal: families})
 }
 
-// maxSegment is how large a segment of System V shared memory may be where memory is measured, in
-// bytes. Segments that no process has attached are not found, and there are at most 4,096.
+// maxSegment bounds a segment of System V shared memory, in bytes, if memory is measured: measuring
+// does not find segments that no process has attached, and there can be 4,096 of them.
 const maxSegment = 16 << 10
 
 // setID are the bits by which a program gets the user or the group of its file.
 const setID = unix.S_ISUID | unix.S_ISGID
 
-// modes are calls that give a file its mode, with the number of that argument. creations do so
-// if they make the file. oldModes and oldCreations are those that new architectures lack.
+// modes are calls that give a file its mode, with the number of that argument. creations give a
+// mode only to a file that they create. New architectures lack oldModes and oldCreations.
 var (
 	modes     = merged(oldModes, map[int]int{unix.SYS_FCHMOD: 1, unix.SYS_FCHMODAT: 2, unix.SYS_FCHMODAT2: 2, unix.SYS_MKNODAT: 2})
 	creations = merged(oldCreations, map[int]int{unix.SYS_OPENAT: 3})
@@ -137,8 +137,8 @@ var auditArch = map[string]uint32{"amd64": unix.AUDIT_ARCH_X86_64, "arm64": unix
 // x32Bit marks the calls of a second set of system calls of x86-64.
 const x32Bit = 0x40000000
 
-// loadSeccomp loads a filter with the rules in all threads of this process. Programs of
-// another architecture, such as 32-bit ones, cannot make system calls after it.
+// loadSeccomp loads a filter with the rules in all threads of this process. From then on, programs
+// of another architecture, such as 32-bit programs, cannot make system calls.
 func loadSeccomp(rules []denied) error {
 	arch, known := auditArch[runtime.GOARCH]
 	if !known {

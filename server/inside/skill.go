@@ -20,8 +20,7 @@ var skillFolders = []string{".agents/skills", ".claude/skills", ".warp/skills", 
 // maxSkillText is the largest file of a skill that is put into a prompt, in bytes.
 const maxSkillText = 256 << 10
 
-// readSkills puts the skills of the repositories by which the agent is to work before its
-// prompt.
+// readSkills puts the asked skills of the repositories before the agent's prompt.
 func (j *Job) readSkills(clones []clone, f Folder) error {
 	if len(j.Skills) == 0 {
 		return nil
@@ -40,7 +39,7 @@ func (j *Job) readSkills(clones []clone, f Folder) error {
 	return os.WriteFile(f.prompt(), []byte(strings.Join(append(parts, j.Prompt), "\n\n")), 0o600)
 }
 
-// readSkill finds a skill by the path of its file or of its folder, or by its name alone.
+// readSkill finds a skill by the path of its file or of its folder, or by its name.
 func readSkill(repository, name string) ([]byte, error) {
 	root, err := os.OpenRoot(repository)
 	if err != nil {

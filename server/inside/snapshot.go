@@ -22,17 +22,17 @@ import (
 // Limits of looking at a workspace.
 const (
 	maxEntries   = 200_000         // files remembered from before the agent
-	maxVisited   = 10 * maxEntries // files and folders looked at after it
-	maxHashed    = 512 << 20       // bytes read per look; beyond it only size and times are compared
+	maxVisited   = 10 * maxEntries // files and folders looked at after the agent
+	maxHashed    = 512 << 20       // bytes read in one look; of further files only size and times are compared
 	maxKept      = 128 << 20       // bytes of old content kept for diffs
 	maxFile      = 4 << 20         // bytes of a file whose content is compared
 	maxDiff      = 64 << 10        // bytes of one diff of the transcript
 	maxDiffs     = 1 << 20         // bytes of all diffs of the transcript
 	maxChanges   = 2000            // files listed
-	maxIgnored   = 100             // files and folders listed that Git ignores
+	maxIgnored   = 100             // ignored files and folders listed
 	maxRoots     = 16              // repositories whose view is asked for
 	maxDepth     = 200             // of folders
-	binaryWindow = 8000            // a file with a NUL in its first so many bytes is not text, as for Git
+	binaryWindow = 8000            // a file with a NUL in this number of first bytes is binary, as for Git
 )
 
 // snapshot is the content of a workspace before the agent started. It keeps the folder
@@ -40,27 +40,27 @@ const (
 // content in a file without a name, so that the agent cannot change it.
 type snapshot struct {
 	root    *os.Root
-	files   map[string]*entry // without those that Git ignores
-	roots   map[string]bool   // folders of repositories, and whether each was made by the agent
-	partial bool              // it was not looked at as a whole
-	began   time.Time         // of the agent, by the clock of the file system
+	files   map[string]*entry // without files that Git ignores
+	roots   map[string]bool   // folders of repositories, and whether the agent made them
+	partial bool              // a part of the workspace was not looked at
+	began   time.Time         // when the agent began, by the clock of the file system
 	texts   *os.File
 	kept    int64
 }
 
-// entry is one file. Symbolic links are entries themselves, and not followed: their content is
-// their target. That of a submodule is its commit.
+// entry is one file, symbolic link or submodule. The content of a link is its target, and the
+// content of a submodule is its commit.
 type entry struct {
 	info   fileInfo
 	hashed bool
 	blob   blobID
-	kept   bool // at offset
+	kept   bool // the content is in snapshot.texts at offset
 	offset int64
 	size   int
-	seen   bool // after the agent too
+	seen   bool // also seen after the agent
 }
 
-// blobID is by what Git knows a content.
+// blobID is Git's name of a content.
 type blobID [sha1.Size]byte
 
 // fileInfo differs after every change of a file, because no program can set ctime.
@@ -72,7 +72,7 @@ type fileInfo struct {
 	commit       blobID // of a submodule
 }
 
-// submodule is the mode of the folder of a submodule, as Git has it.
+// submodule is the mode of a submodule's entry.
 const submodule = fs.ModeDir
 
 // gitMode is the mode that Git has for a file.
@@ -99,12 +99,12 @@ var (
 	errTooDeep = fmt.Errorf("the workspace has folders %d deep", maxDepth)
 )
 
-// view tells of the repository in a folder of the workspace what Git neither tracks nor would, and
-// the commits of its submodules: paths in that folder.
+// view tells which paths Git ignores in the repository of a folder of the workspace, and the
+// commits of its submodules. Paths are below the folder.
 type view func(dir string) (ignored []string, submodules map[string]blobID)
 
-// takeSnapshot looks at the folder. roots are the folders of the run's repositories in it. It
-// keeps old content in a file in the folder temp. It must be closed.
+// takeSnapshot looks at the folder dir. roots are the folders of the run's repositories in dir.
+// A file in the folder temp keeps the old content. The caller closes the snapshot.
 func takeSnapshot(dir, temp string, roots []string, git view) (_ *snapshot, err error) {
 	s := &snapshot{files: make(map[string]*entry), roots: make(map[string]bool)}
 	for _, r := range roots {
@@ -163,8 +163,8 @@ func (s *snapshot) close() {
 	}
 }
 
-// walk visits the files of the workspace but those of Git itself. It tells for each which file
-// or folder Git ignores, if it ignores that.
+// walk visits the files of the workspace, except Git's own. ignored is the file, or the folder
+// around it, that Git ignores; empty: Git does not ignore the file.
 func (s *snapshot) walk(git view, visit func(name, ignored string, info fileInfo) error) error {
 	ignored, under, visited, deep, failed := make(map[string]bool), "", 0, error(nil), error(nil)
 	enter := func(name string) {
@@ -194,9 +194,9 @@ func (s *snapshot) walk(git view, visit func(name, ignored string, info fileInfo
 		case d.Name() == ".git" && d.IsDir():
 			return fs.SkipDir
 		case d.Name() == ".git":
-			return nil // of a worktree or submodule
+			return nil // the .git of a worktree or submodule
 		case d.IsDir() && strings.Count(name, "/") >= maxDepth:
-			deep = errTooDeep // to look at it would take the square of its depth
+			deep = errTooDeep // looking at the folder would take the square of its depth
 			return fs.SkipDir
 		case d.IsDir() && under == "" && ignored[name]:
 			under = name
@@ -222,14 +222,14 @@ func (s *snapshot) walk(git view, visit func(name, ignored string, info fileInfo
 	return cmp.Or(err, failed, deep)
 }
 
-// walkDir visits what is below a folder, sorted by name, as filepath.WalkDir does, but also what
-// has a name that is no UTF-8, which fs.FS forbids. What is gone, or closed, is not visited.
+// walkDir visits everything below a folder, sorted by name, like filepath.WalkDir. It also visits
+// names that are not UTF-8, which fs.FS forbids. It skips files that are gone or not readable.
 func walkDir(root *os.Root, dir string, visit func(name string, d fs.DirEntry) error) error {
 	f, err := root.Open(dir)
 	if err != nil {
 		return nil
 	}
-	entries, _ := f.ReadDir(-1) // those that could be read
+	entries, _ := f.ReadDir(-1) // also partial results
 	_ = f.Close()
 	slices.SortFunc(entries, func(a, b fs.DirEntry) int { return cmp.Compare(a.Name(), b.Name()) })
 	for _, d := range entries {
@@ -245,8 +245,8 @@ func walkDir(root *os.Root, dir string, visit func(name string, d fs.DirEntry) e
 	return nil
 }
 
-// repository is the folder of the repository that a file belongs to; ".": none, or that of the
-// workspace.
+// repository is the folder of the repository that a file belongs to; ".": the workspace itself,
+// or no repository.
 func (s *snapshot) repository(name string) string {
 	for dir := path.Dir(name); ; dir = path.Dir(dir) {
 		if dir == "." || s.has(dir) {
@@ -255,7 +255,7 @@ func (s *snapshot) repository(name string) string {
 	}
 }
 
-// has tells whether a folder is that of a repository.
+// has tells whether a folder is a repository's folder.
 func (s *snapshot) has(dir string) bool {
 	_, is := s.roots[dir]
 	return is
@@ -269,8 +269,8 @@ func infoOf(info fs.FileInfo) fileInfo {
 	return f
 }
 
-// read hashes a file, and returns its content if that is small. A file that cannot be read is
-// compared by its times alone.
+// read hashes a file, and returns its content if it is small. A file that cannot be read is
+// compared only by its times.
 func (s *snapshot) read(name string, e *entry, budget *int64) (content []byte, small bool) {
 	if e.info.mode&submodule != 0 {
 		e.hashed, e.blob = true, e.info.commit
@@ -315,14 +315,14 @@ func isText(data []byte) bool { return bytes.IndexByte(data[:min(len(data), bina
 
 // change is one changed file.
 type change struct {
-	name       string // in the workspace
-	repository string // the folder of its repository; ".": none, or that of the workspace
-	was, is    *entry // nil: there was, or is, none
+	name       string // path in the workspace
+	repository string // as snapshot.repository returns it
+	was, is    *entry // nil: there was, or is, no file
 }
 
-// changes are the differences between then and now in the files that Git does not ignore, by
-// repository and name, those of the repository first that is named; and how many files were
-// written that Git ignores, by the file or folder that it ignores.
+// changes are the differences between then and now in the files that Git does not ignore, sorted
+// by repository and name, with the repository first at the beginning. ignored counts the written
+// files that Git ignores, by the file or folder that it ignores.
 func (s *snapshot) changes(git view, first string) (all []change, ignored map[string]int, err error) {
 	ignored = make(map[string]int)
 	budget := int64(maxHashed)
@@ -336,7 +336,7 @@ func (s *snapshot) changes(git view, first string) (all []change, ignored map[st
 			if info.since(s.began) {
 				ignored[by]++
 			}
-		case old == nil && s.partial && !info.since(s.began): // it was not looked at
+		case old == nil && s.partial && !info.since(s.began): // the file was not looked at before
 		case old != nil && old.info == info:
 		case len(all) >= maxEntries:
 			return errTooMany
@@ -369,8 +369,7 @@ func same(a, b *entry) bool {
 	return a.info.gitMode() == b.info.gitMode() && a.hashed && b.hashed && a.blob == b.blob
 }
 
-// describe is a change as the transcript has it. before and after are its contents, nil if they
-// are not known.
+// describe makes the event of a change. before and after are the contents; nil: not known.
 func (c change) describe(before, after []byte, room int) event.File {
 	f := event.File{Path: strings.ToValidUTF8(c.name, "\uFFFD"), Change: event.FileModified}
 	from, to := "a/"+f.Path, "b/"+f.Path
@@ -396,8 +395,8 @@ func (c change) describe(before, after []byte, room int) event.File {
 	return f
 }
 
-// contents are what a file had and has. Where there is no file, that is nothing; nil is what is
-// not known.
+// contents are the old and the new content of a file. They are empty if there is no file, and nil
+// if they are not known.
 func (s *snapshot) contents(c change) (before, after []byte) {
 	if before = []byte{}; c.was != nil {
 		before = s.before(c.was)
@@ -411,7 +410,7 @@ func (s *snapshot) contents(c change) (before, after []byte) {
 	return before, after
 }
 
-// open opens what a file has, which is too large for contents.
+// open opens the new content of a file that is too large for contents.
 func (s *snapshot) open(c change) (io.ReadCloser, error) {
 	f, err := s.root.OpenFile(c.name, os.O_RDONLY|openNonblock, 0)
 	if err != nil {

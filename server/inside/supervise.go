@@ -1,12 +1,14 @@
-// Package inside is what works within the walls around a run, beside the agent (SPEC 14): the
-// supervisor, which confines itself, starts each step and leaves no process behind (supervise.go,
-// confine.go, tree.go), and the job that it executes: it makes the workspace, clones the
-// repositories, runs the setup and the agent, and finds what changed (job.go, snapshot.go,
-// patch.go). frame.go has what passes between it and whoever started it; in a pod, that is a file
-// and the log of the container (pod.go).
+// Package inside works within the walls around a run, beside the agent (SPEC 14).
 //
-// It does as it is told, and knows neither the definitions nor the store: a repository that a run
-// clones, and an agent, can say anything here. Linux only.
+//   - The supervisor confines itself, starts each step and leaves no process behind
+//     (supervise.go, confine.go, tree.go).
+//   - The job makes the workspace, clones the repositories, runs the setup and the agent, and
+//     finds the changed files (job.go, snapshot.go, patch.go).
+//   - frame.go has the orders to the supervisor and its reports. In a pod they are a file and
+//     the log of the container (pod.go).
+//
+// The package knows neither the definitions nor the store. It trusts only its orders, because
+// repositories and agents can say anything. It works only on Linux.
 package inside
 
 import (
@@ -30,19 +32,19 @@ import (
 	"triphammer/server/run/event"
 )
 
-// SuperviseCommand is the hidden command of this program that works within walls: executor.Supervise,
-// which calls Supervise.
+// SuperviseCommand is the hidden command of this program that works within walls. It calls
+// executor.Supervise, and that calls Supervise.
 const SuperviseCommand = "__supervise"
 
 // Supervise is the body of the hidden command: it executes one attempt inside the walls,
 // and returns the program's exit status.
 //
 // The supervisor is a child subreaper (prctl(2)): every process that a step leaves
-// behind becomes its child, also after setsid and a double fork, and dies with the run.
+// behind becomes its child, even after setsid and a double fork, and dies with the run.
 // If the server dies, the supervisor's input ends; the supervisor then ends everything.
 //
-// Before it starts anything, it limits and confines itself, and so every step, as the first order
-// demands.
+// Before it starts a process, it limits and confines itself, and so every step, as the first
+// order demands.
 func Supervise(args []string) int {
 	switch {
 	case len(args) > 1 && args[0] == Outside:
@@ -75,8 +77,8 @@ func supervise(first Confinement, report io.Writer, orders io.Reader) int {
 	victims := limits.NewVictims()
 	err := errors.Join(
 		unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0),
-		// Memory holds the granted secrets: neither other processes nor a core file
-		// are to have it.
+		// Memory holds the granted secrets, which must not get into other processes or a core
+		// file.
 		unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0),
 		unix.Setrlimit(unix.RLIMIT_CORE, &unix.Rlimit{}),
 	)
@@ -95,9 +97,9 @@ func supervise(first Confinement, report io.Writer, orders io.Reader) int {
 	return s.loop(orders)
 }
 
-// keepThreads makes the threads that the supervisor will ever need, before any step runs: a
-// Go program ends when it cannot have another thread, and the steps can use up what the user
-// or the cgroup may have. The runtime keeps them.
+// keepThreads makes all threads that the supervisor will need, before any step runs: a Go program
+// ends when it cannot have another thread, and the steps can use up the limit of the user or the
+// cgroup. The runtime keeps the threads.
 func keepThreads() {
 	runtime.GOMAXPROCS(min(runtime.NumCPU(), limits.OwnTasks/8))
 	var all, ended sync.WaitGroup
@@ -141,8 +143,8 @@ type step struct {
 	Dir   string
 	Env   []string
 	Stdin string // file; empty: nothing to read
-	Last  bool   // no process may outlive it
-	// AfterStop: it runs also if the attempt was ordered to stop.
+	Last  bool   // no process may outlive the step
+	// AfterStop tells that the step runs even if the attempt was ordered to stop.
 	AfterStop bool
 }
 
@@ -157,8 +159,8 @@ type wantedStep struct {
 type supervising struct {
 	report  *FrameWriter
 	self    int
-	alone   bool // in a PID namespace of its own
-	walls   bool // of Landlock
+	alone   bool // the supervisor has its own PID namespace
+	walls   bool // Landlock confines the supervisor
 	limits  limits.Inherited
 	victims *limits.Victims
 	wanted  chan wantedStep // from the job
@@ -166,17 +168,17 @@ type supervising struct {
 
 	main   int // process of the current step; 0: none
 	now    wantedStep
-	status syscall.WaitStatus // of main, once gone
+	status syscall.WaitStatus // of main, once gone is set
 	gone   bool
 	cut    bool          // there was an order to stop
 	pipes  []*outputPipe // of the current step
 
-	until atomic.Int64 // by uptime: when the lease of the run is over; 0: it has none
-	over  atomic.Bool  // it is
+	until atomic.Int64 // end of the run's lease, by Uptime; 0: there is no lease
+	over  atomic.Bool  // the lease is over
 }
 
 func (s *supervising) loop(from io.Reader) int {
-	// Only the server decides when the run stops, also if a service manager signals all
+	// Only the server decides when the run stops, even if a service manager signals all
 	// processes at once. The signals are caught and not ignored, because the steps would
 	// inherit an ignored signal. Nobody reads this channel.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT)
@@ -210,7 +212,7 @@ func (s *supervising) loop(from io.Reader) int {
 			case o.Interrupt:
 				s.cut = true
 				if s.main != 0 {
-					_ = unix.Kill(-s.main, unix.SIGINT) // it may have ended
+					_ = unix.Kill(-s.main, unix.SIGINT) // the process may have ended
 				}
 			case o.Kill:
 				s.cut = true
@@ -223,7 +225,7 @@ func (s *supervising) loop(from io.Reader) int {
 				e = Ending{Code: -1, Error: LeaseEnded}
 			}
 			if err := s.report.Tell(FrameEnd, e); err != nil {
-				fmt.Fprintln(os.Stderr, "reporting to the server:", err) // it is gone
+				fmt.Fprintln(os.Stderr, "reporting to the server:", err) // the server is gone
 			}
 		case <-children:
 			s.reap()
@@ -256,17 +258,17 @@ func (s *supervising) guard() {
 		return live, err == nil && len(live) == 0, err
 	})
 	if err != nil {
-		fmt.Fprintln(os.Stderr, "stopping the run:", err) // what it has left dies with it, or is the server's
+		fmt.Fprintln(os.Stderr, "stopping the run:", err) // the remaining processes die with this one, or the server kills them
 	}
 	os.Exit(leaseOver)
 }
 
-// below are the live processes of the run. A supervisor that cannot list them kills all that
-// there are, if it is in a PID namespace of its own.
+// below are the live processes of the run. A supervisor that cannot list them kills all
+// processes, if it has its own PID namespace.
 func (s *supervising) below() ([]Process, error) {
 	live, err := Descendants(s.self)
 	if err != nil && s.alone {
-		_ = unix.Kill(-1, unix.SIGKILL) // there may be none
+		_ = unix.Kill(-1, unix.SIGKILL) // there may be no process
 	}
 	return live, err
 }
@@ -283,7 +285,7 @@ const LeaseEnded = "the lease of the run was not renewed in time, so its agent w
 func Uptime() time.Duration {
 	var now unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &now); err != nil {
-		panic(err) // every kernel that Go supports has it
+		panic(err) // every kernel that Go supports has this clock
 	}
 	return time.Duration(now.Nano())
 }
@@ -297,12 +299,12 @@ func (s *supervising) run(st step) (Ending, error) {
 	case e.Error != "":
 		return e, errors.New(e.Error)
 	case e.Code == -1 && e.Cut && e.Signal == "":
-		return e, ErrCut // it was not started
+		return e, ErrCut // the step was not started
 	}
 	return e, nil
 }
 
-// add tells an event.
+// add reports an event.
 func (s *supervising) add(e event.Event) {
 	told, err := Encode(e)
 	if err == nil {
@@ -313,7 +315,7 @@ func (s *supervising) add(e event.Event) {
 	}
 }
 
-// Now is the clock that supervisors time phases and commands by.
+// Now is the clock that times phases and commands.
 var Now = time.Now
 
 // phase begins a phase; its result ends it.
@@ -331,7 +333,7 @@ func (s *supervising) keep(a event.Artifact, content io.Reader) {
 			err = s.report.write(FrameContent, buf[:n])
 		}
 		if readErr != nil {
-			break // what could be read is sent
+			break // send the part that could be read
 		}
 	}
 	if err == nil {
@@ -354,7 +356,7 @@ func (s *supervising) start(w wantedStep) {
 	}
 }
 
-// fork is a process to be started.
+// fork is a process to start.
 type fork struct {
 	step    step
 	files   []uintptr
@@ -366,15 +368,15 @@ type forked struct {
 	err error
 }
 
-// fork starts the processes of all steps, on a thread of its own that lives as long as the
-// supervisor. That thread, and so every step, is in a domain below that of the supervisor:
-// a step can neither signal nor trace the supervisor. The death signal of a step comes with
-// the death of the thread that forked it.
+// fork starts the processes of all steps, on its own thread that lives as long as the
+// supervisor, because a step gets its death signal when the thread that forked it dies. That
+// thread, and so every step, is in a Landlock domain below the supervisor's: a step can
+// neither signal nor trace the supervisor.
 func (s *supervising) fork() {
 	runtime.LockOSThread()
 	// A program that changes its user could not be killed.
-	_ = unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) // every kernel that Go supports has it
-	_ = keepSignals(s.walls)                             // an older kernel has no such thing (docs/security.md)
+	_ = unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) // every kernel that Go supports can do this
+	_ = keepSignals(s.walls)                             // an older kernel cannot do this (docs/security.md)
 	limited := s.limits.TakeCPUs()
 	for f := range s.forks {
 		if limited != nil {
@@ -433,9 +435,9 @@ func (s *supervising) begin(st step) error {
 	return nil
 }
 
-// reap takes the status of every child that has ended, including adopted ones, and tells
-// whether there are no others. Every process of a step becomes a child sooner or later,
-// so then nothing is left.
+// reap takes the status of every ended child, including adopted children. gone tells that no
+// child is left. Then no process of a step is left, because every such process becomes a child
+// sooner or later.
 func (s *supervising) reap() (gone bool) {
 	for {
 		var status syscall.WaitStatus
@@ -451,7 +453,7 @@ func (s *supervising) reap() (gone bool) {
 	}
 }
 
-// finish ends the step, after everything that it printed is reported.
+// finish ends the step, after its whole output is reported.
 func (s *supervising) finish() {
 	if s.now.Last {
 		s.killAll()
@@ -492,10 +494,10 @@ type outputPipe struct {
 	drained chan struct{}
 
 	mu   sync.Mutex
-	tail []byte // of what was written
+	tail []byte // the last bytes
 }
 
-// tell reports a piece, and keeps the last of it.
+// tell reports a piece, and keeps its last bytes.
 func (p *outputPipe) tell(piece []byte) error {
 	const enough = 1 << 10
 	p.mu.Lock()
@@ -505,12 +507,12 @@ func (p *outputPipe) tell(piece []byte) error {
 	return p.report.write(p.kind, piece)
 }
 
-// gitNoReason matches what git says if a program failed that it started to reach a repository,
-// such as ssh, or is missing. The reason was said just before.
+// gitNoReason matches git's last message if a program that it started to reach a repository, such
+// as ssh, failed or is missing. The line before has the reason.
 var gitNoReason = regexp.MustCompile(`^fatal: (Could not read from remote repository\.|unable to fork)`)
 
-// last is the line that says why a command failed, for people: the last one, or the last in
-// which Git says why it gives up, after which it may give advice.
+// last is the line that tells people why a command failed: the last line, or Git's last line
+// about why it gives up, because advice may follow it.
 func (p *outputPipe) last() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -554,7 +556,7 @@ func (p *outputPipe) copy() {
 		}
 		switch {
 		case errors.Is(err, os.ErrDeadlineExceeded):
-			// The step has ended, so everything that it wrote is in the pipe already.
+			// The step has ended, so its whole output is in the pipe already.
 			if p.r.SetReadDeadline(time.Time{}) != nil || !p.empty(buf) {
 				return
 			}
@@ -565,7 +567,7 @@ func (p *outputPipe) copy() {
 	}
 }
 
-// empty reads what is in the pipe, without waiting for more.
+// empty reads the bytes in the pipe, without waiting for more.
 func (p *outputPipe) empty(buf []byte) bool {
 	conn, err := p.r.SyscallConn()
 	if err != nil {
@@ -588,12 +590,12 @@ func (p *outputPipe) empty(buf []byte) bool {
 	return err == nil && more
 }
 
-// drain returns when all that the step printed is reported. After the last step
-// no process holds the pipe, and it ends by itself.
+// drain returns when the whole output of the step is reported. After the last step no process
+// holds the pipe, and it ends by itself.
 func (p *outputPipe) drain(last bool) {
 	if !last {
 		if err := p.r.SetReadDeadline(time.Now()); err != nil {
-			return // it ended already
+			return // the pipe ended already
 		}
 	}
 	timer := time.NewTimer(drainTime)
@@ -604,7 +606,7 @@ func (p *outputPipe) drain(last bool) {
 	}
 }
 
-// MaxSaid bounds what is shown of the standard error of a supervisor, in characters.
+// MaxSaid bounds the part of a supervisor's standard error that is shown, in characters.
 const MaxSaid = 300
 
 // KillWait is how long the supervisor may take to kill everything before the server

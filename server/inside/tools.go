@@ -17,31 +17,31 @@ import (
 	"strings"
 )
 
-// An image that lacks git or the program of the agent gets those of this machine, read-only, at
-// the end of its PATH, so that its own win.
+// An image that lacks git or the program of the agent gets this machine's, read-only, at the end of
+// its PATH. So the image's own programs win.
 //
-// git comes with the C library and the loader of this machine, which scripts call, so it starts in
-// images with any C library or none; /bin/sh has to be there. The program of an agent comes if it
-// is a single file that needs no more than the C and C++ libraries, or a package of npm, which gets
-// node too. A loader and libraries that the image lacks are mounted where they are on this machine:
-// a program that is started by a loader takes that for itself.
+// git comes with the C library and the loader of this machine. Scripts call the loader, so git starts
+// in images with any C library or none; only /bin/sh must be there. The program of an agent comes if
+// it is a single file that needs only the C and C++ libraries, or a package of npm, which gets node
+// too. A missing loader and missing libraries are mounted at their paths on this machine, because a
+// program that a script starts through the loader would take the loader for itself.
 
 // Tools is a folder for containers, at the same path outside and inside; empty: there is none.
 type Tools string
 
-// Bin is where git is.
+// Bin is the folder with git.
 func (t Tools) Bin() string { return filepath.Join(string(t), "bin") }
 
-// Agents is where the program of an agent is mounted.
+// Agents is the folder in which the program of an agent is mounted.
 func (t Tools) Agents() string { return filepath.Join(string(t), "agents") }
 
-// Lib is where the loader and the libraries are.
+// Lib is the folder with the loader and the libraries.
 func (t Tools) Lib() string { return filepath.Join(string(t), "lib") }
 
 // path are the folders of programs.
 func (t Tools) path() string { return t.Bin() + string(filepath.ListSeparator) + t.Agents() }
 
-// toolsFolder is the name of the folder, in that of the runs.
+// toolsFolder is the name of the folder, in the folder of the runs.
 const toolsFolder = "/.tools"
 
 // after adds the folders to the end of the PATH of env.
@@ -54,23 +54,23 @@ func (t Tools) after(env []string) []string {
 	return env
 }
 
-// authorities are where systems keep the certificates of authorities, which the library of git
-// knows for its own system alone.
+// authorities are the places of the certificates of authorities on different systems. The library
+// of git knows only the place on its own system.
 var authorities = []string{
 	"/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/ca-bundle.pem", "/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem", "/etc/ssl/cert.pem",
 }
 
-// gitHelpers are the programs that git starts by their names, and the files that they are.
+// gitHelpers are the programs that git starts by name, with their files.
 var gitHelpers = map[string]string{
 	"git": "git", "git-upload-pack": "git", "git-receive-pack": "git", "git-upload-archive": "git",
 	"git-remote-http": "git-remote-http", "git-remote-https": "git-remote-http", "git-sh-i18n--envsubst": "git-sh-i18n--envsubst",
 }
 
-// gitScripts are those of git that need no more than a shell.
+// gitScripts are git's scripts that need only a shell.
 var gitScripts = []string{"git-submodule", "git-sh-setup", "git-sh-i18n", "git-merge-one-file", "git-merge-octopus", "git-merge-resolve"}
 
-// MakeTools makes the folder anew with the git of searched, a PATH. Without git, the folder has
-// none.
+// MakeTools makes the folder anew with the git of searched, a PATH. If there is no git, the folder
+// has none.
 func MakeTools(dir, searched string) (Tools, error) {
 	t := Tools(dir + toolsFolder)
 	err := RemoveAll(string(t))
@@ -128,8 +128,8 @@ func MakeTools(dir, searched string) (Tools, error) {
 
 func (t Tools) authorities() string { return filepath.Join(string(t), "authorities.crt") }
 
-// take copies a program and its libraries. loader is the name of the copy of what loads them;
-// empty: the program needs none.
+// take copies a program and its libraries. loader is the name of the loader's copy; empty: the
+// program needs no loader.
 func (t Tools) take(program string) (loader string, err error) {
 	if err := CopyTool(program, filepath.Join(t.Lib(), filepath.Base(program)+".bin")); err != nil {
 		return "", err
@@ -164,8 +164,8 @@ func libraries(loader, program string) (map[string]string, error) {
 	return all, nil
 }
 
-// CLibrary are the loader of this machine, which is first, and the parts of its C and C++
-// libraries, by the paths at which programs look for them.
+// CLibrary are the paths of this machine's loader, which is first, and of the parts of its C and
+// C++ libraries, as programs look for them.
 func CLibrary() (files []string) {
 	const sh = "/bin/sh"
 	n, err := NeedsOf(sh)
@@ -194,7 +194,7 @@ func (t Tools) script(at, name, file, loader string) error {
 	fmt.Fprintf(&b, "if [ -z \"$GIT_SSL_CAINFO\" ]; then for f in %s %s; do [ -e \"$f\" ] && export GIT_SSL_CAINFO=\"$f\" && break; done; fi\n",
 		strings.Join(authorities, " "), shellQuoted(t.authorities()))
 	if loader == "" {
-		fmt.Fprintf(&b, "exec %s \"$@\"\n", in("lib", file+".bin")) // which then has one name
+		fmt.Fprintf(&b, "exec %s \"$@\"\n", in("lib", file+".bin")) // for a program that need not know its name
 	} else {
 		fmt.Fprintf(&b, "exec %s --library-path %s --argv0 %s %s \"$@\"\n", in("lib", loader), in("lib"), name, in("lib", file+".bin"))
 	}
@@ -207,7 +207,7 @@ func (t Tools) script(at, name, file, loader string) error {
 // shellQuoted is a word of a shell.
 func shellQuoted(text string) string { return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'" }
 
-// CopyTool copies a program, also where one of that name is there.
+// CopyTool copies a program, and replaces an existing file.
 func CopyTool(from, to string) error {
 	r, err := os.Open(from)
 	if err != nil {
@@ -222,11 +222,11 @@ func CopyTool(from, to string) error {
 	return errors.Join(err, w.Chmod(0o755), w.Close()) // where any user can execute it
 }
 
-// needs is what a program needs of the system in which it starts.
+// needs is what a program needs of the system on which it starts.
 type needs struct {
-	Loader    string   // empty: nothing
+	Loader    string   // empty: the program needs no loader
 	libraries []string // names
-	glibc     int      // the minor number of the newest version of the GNU C library 2 that it names
+	glibc     int      // minor number of the newest version of the GNU C library 2 that the program names
 }
 
 // NeedsOf reads a program of the kind that this machine executes.
@@ -266,16 +266,16 @@ func NeedsOf(program string) (n needs, err error) {
 // portableLibrary matches the parts of the GNU C library, its loader, and the C++ library.
 var portableLibrary = regexp.MustCompile(`^(lib(c|m|dl|rt|pthread|util|resolv|stdc\+\+|gcc_s)\.so\.[0-9]+|ld-linux.*\.so\.[0-9]+)$`)
 
-// portable tells whether a program of this machine starts in every image with the C library that
-// this program needs, and the C++ library.
+// portable tells whether a program of this machine starts in every image that has the C++ library
+// and the C library that Triphammer needs.
 func portable(program string) bool {
 	n, err := NeedsOf(program)
 	most, _ := strconv.Atoi(strings.TrimPrefix(Glibc, "2."))
 	return err == nil && n.glibc <= most && !slices.ContainsFunc(n.libraries, func(l string) bool { return !portableLibrary.MatchString(l) })
 }
 
-// starts tells whether what a program of the folder needs is here: its loader and libraries, or
-// what its first line names.
+// starts tells whether a program of the folder has here what it needs: its loader and libraries, or
+// the interpreter of its first line.
 func starts(program string, env []string) bool {
 	n, err := NeedsOf(program)
 	if err != nil {
@@ -285,7 +285,7 @@ func starts(program string, env []string) bool {
 	return n.Loader == "" || Executable(n.Loader) && !slices.ContainsFunc(n.libraries, func(name string) bool { return !hasLibrary(name) })
 }
 
-// hasLibrary tells whether a library, or a loader, is where systems have them.
+// hasLibrary tells whether a library or a loader is in a usual folder for libraries.
 func hasLibrary(name string) bool {
 	return slices.ContainsFunc([]string{"/lib*/", "/lib/*-linux-gnu*/", "/usr/lib*/", "/usr/lib/*-linux-gnu*/"}, func(folder string) bool {
 		found, _ := filepath.Glob(folder + name) // the pattern is one
@@ -293,7 +293,7 @@ func hasLibrary(name string) bool {
 	})
 }
 
-// Interpreter is the program that the first line of a script names; empty: there is none.
+// Interpreter is the program that the first line of a script names; empty: it names none.
 func Interpreter(script string) string {
 	f, err := os.Open(script)
 	if err != nil {
@@ -313,8 +313,9 @@ func Interpreter(script string) string {
 	return words[0]
 }
 
-// Movable is the file of a program of searched, a PATH, that starts elsewhere too, and what has to
-// be there: the file, or the packages of npm around it. Empty: there is none.
+// Movable finds a program of searched, a PATH, that starts elsewhere too. from is its file, and
+// whole is what has to be copied: the file, or the packages of npm around it. Both are empty if
+// there is no such program.
 func Movable(name, searched string) (from, whole string) {
 	if name == "" || filepath.Base(name) != name {
 		return "", ""
@@ -333,7 +334,7 @@ func Movable(name, searched string) (from, whole string) {
 	return "", ""
 }
 
-// place copies a program into the folder, with what has to be there, if there is one that can be.
+// place copies a movable program into the folder, with everything that it needs.
 func (t Tools) place(name, searched string) error {
 	from, whole := Movable(name, searched)
 	to := filepath.Join(t.Agents(), name)
@@ -353,7 +354,7 @@ func (t Tools) place(name, searched string) error {
 	return t.place("node", searched)
 }
 
-// Unmovable are those of the programs of agents that this machine cannot give the image of a pod.
+// Unmovable selects the programs of agents that this machine cannot give to the image of a pod.
 func Unmovable(programs []string) []string {
 	return slices.DeleteFunc(slices.Clone(programs), func(name string) bool {
 		from, _ := Movable(name, os.Getenv("PATH"))
@@ -361,8 +362,8 @@ func Unmovable(programs []string) []string {
 	})
 }
 
-// LookInside is the argument of this program in an image that is looked into; the folder of tools
-// and the names of programs or libraries follow. It prints hasIt or LacksIt for each.
+// LookInside is the argument of this program when it looks into an image. The folder of tools and
+// the names of programs or libraries follow. The program prints hasIt or LacksIt for each name.
 const (
 	LookInside = "look"
 	hasIt      = '+'
@@ -384,11 +385,11 @@ func sayLacking(t Tools, programs []string) int {
 	return 0
 }
 
-// Glibc is the version that this program needs.
+// Glibc is the version of the GNU C library that Triphammer needs.
 const Glibc = "2.34"
 
-// FolderOf is the folder that a run has to read to start a program: of a package of npm, the one
-// with the packages that it needs.
+// FolderOf is the folder that a run must read to start a program. For a package of npm, it is the
+// folder with all packages that the program needs.
 func FolderOf(program string) string {
 	const packages = "/node_modules"
 	if before, _, found := strings.Cut(program, packages+"/"); found {

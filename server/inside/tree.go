@@ -50,7 +50,7 @@ func Processes() ([]Process, error) {
 	return all, nil
 }
 
-// ProcessOf reads the line of one process; errEnded if there is none any more.
+// ProcessOf reads the line of one process. The error is errEnded if the process has ended.
 func ProcessOf(pid int) (Process, error) {
 	stat, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "stat"))
 	if err != nil {
@@ -91,7 +91,7 @@ func parseStat(pid int, stat []byte) (Process, bool) {
 	return p, errors.Join(err1, err2, err3) == nil
 }
 
-// Children are the children of a process, including ended ones that nobody has waited
+// Children are the children of a process, including ended children that nobody has waited
 // for. They come from the kernel's own lists (CONFIG_PROC_CHILDREN, which distributions
 // set), because reading the whole table for each run each second would cost too much.
 func Children(pid int) ([]Process, error) {
@@ -152,7 +152,7 @@ func Descendants(root int) ([]Process, error) {
 	return live, nil
 }
 
-// KillTime is how long processes may take to die of SIGKILL. One that waits for a dead
+// KillTime is how long processes may take to die of SIGKILL. A process that waits for a dead
 // disk may never die.
 const KillTime = 10 * time.Second
 
@@ -178,12 +178,12 @@ func KillUntilGone(list func() (live []Process, gone bool, err error)) error {
 			return errors.Join(err, fmt.Errorf("processes do not die, or start others faster than they are found: %d were killed", len(known)))
 		}
 		if !news {
-			time.Sleep(time.Millisecond) // they are dying; one that forks is not waited for
+			time.Sleep(time.Millisecond) // the processes are dying
 		}
 	}
 }
 
-// Marking are the live processes that carry the id of the run in their environment.
+// Marking are the live processes that have the id of the run in their environment.
 func Marking(runID string) ([]Process, error) {
 	all, err := Processes()
 	if err != nil {
@@ -193,8 +193,8 @@ func Marking(runID string) ([]Process, error) {
 	return slices.DeleteFunc(all, func(p Process) bool { return p.Zombie || p.Pid == os.Getpid() || !marked(p.Pid, mark) }), nil
 }
 
-// Unprivileged tells whether a supervisor can have started a process: its processes can
-// never gain a privilege.
+// Unprivileged tells whether a process can never gain a privilege. This is so for every process
+// of a run.
 func Unprivileged(pid int) bool {
 	status, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "status"))
 	return err == nil && bytes.Contains(status, []byte("\nNoNewPrivs:\t1\n"))
@@ -203,7 +203,7 @@ func Unprivileged(pid int) bool {
 func marked(pid int, mark []byte) bool {
 	env, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "environ"))
 	if err != nil {
-		return false // another user's, or gone
+		return false // the process is another user's, or gone
 	}
 	for v := range bytes.SplitSeq(env, []byte{0}) {
 		if bytes.Equal(v, mark) {

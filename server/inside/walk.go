@@ -19,23 +19,23 @@ type level struct {
 	name     string // in the folder above
 	dev, ino uint64
 	position int64  // after the last entry that was taken
-	read     []byte // entries that follow it
-	closed   uint32 // the mode that it is to have again; 0: it has it
+	read     []byte // the entries after position
+	closed   uint32 // the mode that the folder must get back; 0: it is unchanged
 }
 
-// OpenLevels is how many of its folders a walk keeps open. It finds the way back to a deeper one
-// by "..", so that no depth needs more descriptors.
+// OpenLevels is how many folders a walk keeps open. It finds the way back to a closed folder by
+// "..", so that no depth needs more descriptors.
 const OpenLevels = 64
 
-// Walk calls visit for each entry below the folder top, and closes that. visit returns what
-// OpenFolder does to walk through an entry too, else -1. left is called for each of these after
-// all that is in it. What is below OpenLevels and is moved meanwhile can be left out: then walk
-// fails with errMoved at its end.
+// Walk calls visit for each entry below the folder top, and closes top. To walk through an entry,
+// visit returns the results of OpenFolder; else it returns -1. left is called for each such
+// entry after all entries in it. A folder deeper than OpenLevels that is moved meanwhile may be
+// left out: then Walk fails with errMoved at its end.
 func Walk(top int, mode uint32, visit func(dir int, name string) (enter int, mode uint32), left func(dir int, name string)) (err error) {
 	var levels []level
 	enter := func(fd int, name string, mode uint32) {
 		var st unix.Stat_t
-		_ = unix.Fstat(fd, &st) // it cannot fail
+		_ = unix.Fstat(fd, &st) // cannot fail
 		levels = append(levels, level{fd: fd, name: name, dev: uint64(st.Dev), ino: st.Ino, closed: mode})
 	}
 	enter(top, "", mode)
@@ -79,7 +79,7 @@ func Walk(top int, mode uint32, visit func(dir int, name string) (enter int, mod
 
 var errMoved = errors.New("a folder was moved while it was looked through")
 
-// folderFlags are those of open(2) for folders that anybody may have made.
+// folderFlags are flags of open(2) for folders that anybody may have made.
 const folderFlags = unix.O_RDONLY | unix.O_DIRECTORY | unix.O_NOFOLLOW | unix.O_CLOEXEC
 
 // reopen opens a folder that was closed, from a folder in it.
@@ -98,7 +98,7 @@ func (l *level) reopen(below int) bool {
 	return true
 }
 
-// next is the name of the next entry. What cannot be read has none.
+// next is the name of the next entry; false: there is none, or the folder cannot be read.
 func (l *level) next(buffer []byte) (name string, ok bool) {
 	const lengthAt, nameAt = 16, 19 // in struct linux_dirent64 (getdents(2))
 	for {
@@ -118,8 +118,8 @@ func (l *level) next(buffer []byte) (name string, ok bool) {
 	}
 }
 
-// OpenFolder opens a folder in a folder. If its owner lacks some of rights, it gets these, and
-// mode is what it was before. The error is ENOTDIR for any other file.
+// OpenFolder opens a folder in a folder. If the owner lacks some of the rights, OpenFolder adds
+// them, and mode is the mode before. The error is ENOTDIR for any other file.
 func OpenFolder(dir int, name string, rights uint32) (fd int, mode uint32, err error) {
 	path, err := unix.Openat(dir, name, folderFlags|unix.O_PATH, 0)
 	if err != nil {
@@ -140,8 +140,8 @@ func OpenFolder(dir int, name string, rights uint32) (fd int, mode uint32, err e
 	return fd, mode, err
 }
 
-// RemoveAll removes what has this path, of any depth, also folders that their owner has closed.
-// It follows no symbolic link. The error names what is in the way, and not all of its path.
+// RemoveAll removes the file or folder at the path, of any depth, and even folders that their owner
+// has closed. It follows no symbolic link. The error names the entry in the way, without its path.
 func RemoveAll(path string) error {
 	parent, err := unix.Open(filepath.Dir(path), unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -186,7 +186,7 @@ func RemoveAll(path string) error {
 		if !remove(parent, name) {
 			return first
 		}
-		if !progress { // also after another look, if entries moved while they were read
+		if !progress { // even after another look, for entries that moved while they were read
 			return cmp.Or(first, err, fmt.Errorf("%.40q: %w", name, unix.ENOTEMPTY))
 		}
 	}

@@ -2,7 +2,7 @@
 // UIDs, pins and deliveries that an apply needs, and rebuilds the revision of an earlier
 // apply.
 //
-// It does not decide what is applied (package applier).
+// The package does not decide what is applied (package applier does).
 package ledger
 
 import (
@@ -186,7 +186,7 @@ func (l *Ledger) Arrived(ctx context.Context, factory, hash string) (time.Time, 
 }
 
 // Restore rebuilds the revision that a factory served last, with the generations of the
-// secrets that its apply used (SPEC 4.4). It returns nil if nothing served yet.
+// secrets that its apply used (SPEC 4.4). It returns nil if the factory has served nothing.
 func (l *Ledger) Restore(ctx context.Context, factory string) (*applier.Revision, error) {
 	_, r, err := l.restore(ctx, factory)
 	return r, err
@@ -203,14 +203,14 @@ func (l *Ledger) restore(ctx context.Context, factory string) (*store.Apply, *ap
 	restored, err := l.rebuild(ctx, last, func(ctx context.Context, names []string) (map[string]applier.SecretValue, error) {
 		values := make(map[string]applier.SecretValue)
 		for _, name := range names {
-			values[name] = applier.SecretValue{} // of a sender's API: it is read when the API is asked
+			values[name] = applier.SecretValue{} // a secret for a sender's API is read when the API is asked
 		}
 		for _, w := range last.Webhooks {
 			delete(values, w.SecretName)
 		}
 		for _, w := range last.Webhooks {
 			if w.Generation == 0 {
-				continue // it was disabled, and had no secret yet
+				continue // the webhook was disabled, and had no secret yet
 			}
 			v, err := l.store.Secrets.At(ctx, w.SecretName, w.Generation)
 			if err != nil {

@@ -34,23 +34,23 @@ const (
 	maxRetryTime = time.Hour
 )
 
-// API is the API of a sender, with the credential that it takes.
+// API is the API of a sender, with the credential for it.
 type API struct {
-	URL    string // without a final slash; empty: that of the sender's own service
+	URL    string // without a final slash; empty: the sender's own service
 	Secret secret.Value
 }
 
-// failure is an answer that does not tell what was asked.
+// failure is an answer that does not answer the question.
 type failure struct {
 	text  string
 	final bool          // another attempt would get the same answer
-	after time.Duration // the sender wants no request for so long
+	after time.Duration // how long the sender wants no request
 }
 
 func (f *failure) Error() string { return f.text }
 
-// Client asks senders' APIs. It is safe for concurrent use. No error of it holds the
-// credential, or content of an answer but its code.
+// Client asks senders' APIs. It is safe for concurrent use. Its errors hold neither the
+// credential nor the content of an answer, except an error code.
 type Client struct {
 	http *http.Client
 	now  func() time.Time
@@ -59,7 +59,7 @@ type Client struct {
 	names map[nameKey]remembered
 }
 
-// nameKey is who was asked about what, as whom.
+// nameKey identifies a question about a name: the API, the credential and the thing.
 type nameKey struct {
 	kind, url, id string
 	credential    [sha256.Size]byte
@@ -70,9 +70,9 @@ type remembered struct {
 	until  time.Time
 }
 
-// NewClient makes a Client. It follows no redirects, because the credential is for the
-// configured address alone, and connects to no link-local address, where clouds keep the
-// credentials of machines.
+// NewClient makes a Client. The Client follows no redirects, because the credential is only for
+// the configured address. It connects to no link-local address, because clouds keep the
+// credentials of machines there.
 func NewClient(now func() time.Time) *Client {
 	t := http.DefaultTransport.(*http.Transport).Clone()
 	t.DialContext = (&net.Dialer{Timeout: requestTime, Control: func(_, address string, _ syscall.RawConn) error {
@@ -87,7 +87,7 @@ func NewClient(now func() time.Time) *Client {
 	}
 }
 
-// asks are what can be asked, by provider and name of the question.
+// asks are the functions for all questions, by provider and name of the question.
 var asks = map[string]func(*Client, context.Context, API, []string) ([]string, error){
 	"github pull_request_files":   (*Client).pullFiles,
 	"github pull_request_labels":  (*Client).pullLabels,
@@ -104,7 +104,7 @@ var asks = map[string]func(*Client, context.Context, API, []string) ([]string, e
 	"linear comment_mentions":     (*Client).commentMentions,
 }
 
-// Ask asks one question.
+// Ask asks one question, and returns the values that answer it.
 func (c *Client) Ask(ctx context.Context, api API, q native.Question) ([]string, error) {
 	ask := asks[q.Provider+" "+q.Name]
 	if ask == nil {
@@ -119,12 +119,13 @@ func (c *Client) Ask(ctx context.Context, api API, q native.Question) ([]string,
 // repository is the name of a repository of GitHub, which becomes part of a path.
 var repository = regexp.MustCompile(`^[A-Za-z0-9_-][A-Za-z0-9._-]*/([A-Za-z0-9_-]|\.[A-Za-z0-9_-])[A-Za-z0-9._-]*$`)
 
-// errAnswer is about an answer that is not as documented. What it lacks is not known: it is neither empty nor false.
+// errAnswer is about an answer that is not as documented. A missing value is not known; it is neither empty nor false.
 var errAnswer = &failure{text: "answered something other than the JSON that was asked for"}
 
 var errPayload = &failure{text: "the payload does not name what to ask for", final: true}
 
-// pulls are the addresses of pull requests: of a repository, and numbers separated by commas.
+// pulls are the API's paths of pull requests. args are a repository, and numbers separated by
+// commas.
 func pulls(args []string) (paths []string, err error) {
 	if len(args) != 2 || !repository.MatchString(args[0]) {
 		return nil, errPayload
@@ -163,7 +164,7 @@ func (c *Client) pullFiles(ctx context.Context, api API, args []string) (files [
 			if len(answer) < pageSize {
 				break
 			}
-			if page == maxFiles/pageSize { // what would the rest decide?
+			if page == maxFiles/pageSize { // the missing files could decide
 				return nil, &failure{text: fmt.Sprintf("lists at most %d files of a pull request, and this one may have more", maxFiles), final: true}
 			}
 		}
@@ -218,7 +219,7 @@ func (c *Client) github(ctx context.Context, api API, path string, into any) err
 	return c.get(ctx, api, path, header, into)
 }
 
-// slackAnswer is how Slack says that it does not answer.
+// slackAnswer is the part of Slack's answers that tells of an error.
 type slackAnswer struct {
 	OK    bool
 	Error string
@@ -288,7 +289,7 @@ func filled(values ...string) (all []string) {
 	return all
 }
 
-// messageText asks for a message of a channel, also one within a thread.
+// messageText asks for a message of a channel or of a thread.
 func (c *Client) messageText(ctx context.Context, api API, args []string) ([]string, error) {
 	if len(args) != 2 {
 		return nil, errPayload
@@ -321,7 +322,7 @@ func (c *Client) messageText(ctx context.Context, api API, args []string) ([]str
 	return nil, &failure{text: "has no such message", final: true}
 }
 
-// remember asks for the names of something that has few, unless they are known.
+// remember asks for the names of a thing, unless they are already known.
 func (c *Client) remember(kind string, api API, args []string, ask func(id string) ([]string, error)) ([]string, error) {
 	if len(args) != 1 {
 		return nil, errPayload
@@ -352,7 +353,7 @@ func (c *Client) get(ctx context.Context, api API, path string, header http.Head
 	return c.request(ctx, http.MethodGet, api, path, header, nil, into)
 }
 
-// request asks. The failure names neither the address nor the content of the answer.
+// request makes a request. A failure names neither the address nor the content of the answer.
 func (c *Client) request(ctx context.Context, method string, api API, path string, header http.Header, body []byte, into any) error {
 	req, err := http.NewRequestWithContext(ctx, method, strings.TrimSuffix(api.URL, "/")+path, bytes.NewReader(body))
 	if err != nil {

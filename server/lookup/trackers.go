@@ -12,7 +12,7 @@ import (
 	"triphammer/factory/native"
 )
 
-// jiraLabels asks for the labels of an issue. The secret is email:token, or a token alone.
+// jiraLabels asks for the labels of an issue. The secret is email:token, or only a token.
 func (c *Client) jiraLabels(ctx context.Context, api API, args []string) ([]string, error) {
 	if len(args) != 1 {
 		return nil, errPayload
@@ -30,7 +30,7 @@ func (c *Client) jiraLabels(ctx context.Context, api API, args []string) ([]stri
 	return answer.Fields.Labels, err
 }
 
-// issue is what Linear tells of an issue.
+// issue is an issue in an answer of Linear.
 type issue struct {
 	Project, State struct{ ID, Name string }
 	Labels         struct{ Nodes []struct{ Name string } }

@@ -1,10 +1,11 @@
-// Package lookup asks senders' APIs for what their deliveries lack (SPEC 16.3): the files of
-// a pull request, the names of a channel.
+// Package lookup asks senders' APIs for data that deliveries lack (SPEC 16.3), such as the
+// files of a pull request or the name of a channel.
 //
-// A [Worker] takes the questions that wait in the store, which the delivery's own transaction
-// put there. It asks, and gives the answers to whoever decides. A question is asked again
-// after a failure, at growing intervals, also across restarts, and is given up after
-// [Patience]. The answers, or why there are none, stay with the delivery.
+// The transaction that records a delivery also records its questions. A [Worker] takes the
+// waiting questions from the store, asks them, and gives the answers to [Deliveries], which
+// decides. After a failure, it asks again at growing intervals, even across restarts, and gives
+// up after [Patience]. The store keeps the answers, or the reasons why there are none, with
+// the delivery.
 package lookup
 
 import (
@@ -19,26 +20,26 @@ import (
 )
 
 // Patience is how long a question is asked again after failures. It is longer than the hour
-// after which GitHub lifts its limit.
+// after which GitHub lifts a rate limit.
 const Patience = 90 * time.Minute
 
 const (
 	atOnce      = 64              // deliveries whose questions are asked at the same time
-	perWebhook  = 4               // of them, of one webhook: an API that hangs delays its own deliveries alone
+	perWebhook  = 4               // limit of atOnce for one webhook, so that an API that hangs delays only its own deliveries
 	poll        = time.Second     // after an error of the store
-	attemptTime = 2 * time.Minute // of one question: a long list has many pages
-	minAttempts = 5               // before it is given up, also if the server was off for long
+	attemptTime = 2 * time.Minute // for one question, because a long list has many pages
+	minAttempts = 5               // before a question is given up, even if the server was off for long
 )
 
-// pauses are the times between the attempts; the last one repeats.
+// pauses are the times between the attempts; the last time repeats.
 var pauses = []time.Duration{time.Second, 4 * time.Second, 15 * time.Second, time.Minute, 3 * time.Minute, 10 * time.Minute}
 
 // Deliveries knows whom to ask, and decides with the answers.
 type Deliveries interface {
-	// API is that of the sender of a delivery. The error wraps store.ErrNotFound if the
+	// API is the API of the sender of a delivery. The error wraps store.ErrNotFound if the
 	// delivery is gone.
 	API(ctx context.Context, id store.DeliveryID) (API, error)
-	// Decide records answers, and starts the automations that match by them.
+	// Decide records answers, and starts the automations that match with them.
 	Decide(ctx context.Context, id store.DeliveryID, asked []store.Lookup) error
 }
 
@@ -52,7 +53,7 @@ type Config struct {
 	Logger     *slog.Logger
 }
 
-// Worker asks what waits in the store.
+// Worker asks the questions that wait in the store.
 type Worker struct {
 	Config
 	wake chan struct{}
@@ -85,7 +86,7 @@ func (w *Worker) Run(ctx context.Context) error {
 		group.Go(func() {
 			if err := w.ask(ctx, id, questions); err != nil && ctx.Err() == nil {
 				w.Logger.Error("questions to a sender could not be recorded", "delivery", id, "error", err)
-				select { // they are still due
+				select { // the questions are still due
 				case <-ctx.Done():
 				case <-time.After(poll):
 				}
@@ -115,7 +116,8 @@ func (w *Worker) Run(ctx context.Context) error {
 	return nil
 }
 
-// askDue begins what is due and finds room, and tells when something else will be due.
+// askDue begins the due questions for which there is room. It returns the time until another
+// question is due.
 func (w *Worker) askDue(ctx context.Context, asking map[store.DeliveryID]string, begin func(store.DeliveryID, []store.Lookup)) (next time.Duration, err error) {
 	next = time.Hour
 	waiting, err := w.Store.Lookups.Waiting(ctx, 100)
@@ -167,14 +169,14 @@ func (w *Worker) ask(ctx context.Context, id store.DeliveryID, questions []store
 		w.tried(l, err)
 	}
 	err := w.Deliveries.Decide(ctx, id, questions)
-	if errors.Is(err, store.ErrDamaged) { // no attempt can decide
+	if errors.Is(err, store.ErrDamaged) { // no further attempt can decide
 		w.Logger.Error("a delivery cannot be decided by the answers of its sender", "delivery", id, "error", err)
 		return w.Store.Lookups.Drop(ctx, id)
 	}
 	return err
 }
 
-// tried notes how an attempt went.
+// tried notes the result of an attempt.
 func (w *Worker) tried(l *store.Lookup, err error) {
 	l.Attempts++
 	l.UpdatedAt = w.Now()

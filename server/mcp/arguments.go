@@ -13,8 +13,8 @@ import (
 	"triphammer/server/inert"
 )
 
-// checkArguments refuses arguments that a tool does not take, in words of JSON. The SDK refuses
-// the same by the JSON Schema of the type, in words of Go.
+// checkArguments refuses arguments that a tool does not take, in words of JSON. The SDK would
+// refuse them in words of Go.
 func checkArguments(given json.RawMessage, of reflect.Type) error {
 	if text := bytes.TrimSpace(given); len(text) == 0 || string(text) == "null" {
 		given = json.RawMessage("{}") // clients send null for no arguments
@@ -75,7 +75,7 @@ func checkFields(name string, fields map[string]json.RawMessage, of reflect.Type
 	for _, f := range reflect.VisibleFields(of) {
 		key, options, tagged := strings.Cut(f.Tag.Get("json"), ",")
 		if key == "" {
-			continue // its own fields are visible
+			continue // the fields of the embedded struct are visible
 		}
 		known[key] = f.Type
 		if _, given := fields[key]; !given && !(tagged && options == "omitempty") {
@@ -98,7 +98,7 @@ func checkFields(name string, fields map[string]json.RawMessage, of reflect.Type
 	return nil
 }
 
-// shortened is the beginning of a long text that was given.
+// shortened is the beginning of a long argument.
 func shortened(given []byte) string {
 	const most = 100
 	if text := beginning(string(given), most); len(text) < len(given) {

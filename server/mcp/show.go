@@ -11,14 +11,14 @@ import (
 	"triphammer/server/inert"
 )
 
-// maxAnswer limits the JSON of an answer, in bytes. A client gets it twice, as text and as
+// maxAnswer limits the JSON of an answer, in bytes. A client gets the JSON twice, as text and as
 // structured content, and programs that use models take little more at once.
 const maxAnswer = 64 << 10
 
-// An answer is what a tool answers. Everything that strangers wrote is in JSON strings below
-// result: no text can end the string in which it is.
+// answer is the answer of a tool. Everything that strangers wrote is in JSON strings below
+// result, so that no text can end its string.
 type answer struct {
-	Notice string          `json:"notice,omitempty"` // first, because what is below may say otherwise
+	Notice string          `json:"notice,omitempty"` // comes first, because the result may contradict it
 	Cut    string          `json:"cut,omitempty"`
 	Result json.RawMessage `json:"result"`
 }
@@ -26,7 +26,7 @@ type answer struct {
 // show makes the JSON of an answer. Characters that cannot be seen become visible escapes. If
 // the answer is too long, the longest texts lose their ends.
 func show(result json.RawMessage, notice string) (json.RawMessage, error) {
-	if !json.Valid(result) { // which also limits its depth
+	if !json.Valid(result) { // also limits the depth
 		return nil, errors.New("the server answered something that is not JSON")
 	}
 	shown := answer{Notice: notice}
@@ -69,7 +69,7 @@ func (w *writer) value() error {
 	return w.put(token)
 }
 
-// members writes what is in an object or an array, whose beginning was read.
+// members writes the members of an object or an array. The caller has read its beginning.
 func (w *writer) members(object bool) error {
 	begin, end := byte('['), byte(']')
 	if object {
@@ -114,7 +114,7 @@ func (w *writer) put(value any) error {
 	return err
 }
 
-// encode is JSON without escapes that only HTML needs.
+// encode makes JSON without escapes that only HTML needs.
 func encode(value any) ([]byte, error) {
 	var out bytes.Buffer
 	e := json.NewEncoder(&out)
@@ -123,8 +123,7 @@ func encode(value any) ([]byte, error) {
 	return bytes.TrimSuffix(out.Bytes(), []byte("\n")), err
 }
 
-// beginning is the beginning of a text, of at most so many bytes, that ends with a whole
-// character.
+// beginning is the beginning of a text, of at most most bytes, that ends with a whole character.
 func beginning(text string, most int) string {
 	if len(text) <= most {
 		return text
@@ -135,13 +134,13 @@ func beginning(text string, most int) string {
 	return text[:most]
 }
 
-// piece is a part of a long text, with where the next one begins.
+// piece is a part of a long text, with the beginning of the next piece.
 type piece struct {
 	Text       string `json:"text"`
 	Offset     int    `json:"offset"`
-	NextOffset int    `json:"next_offset,omitempty"` // 0: this was the end
+	NextOffset int    `json:"next_offset,omitempty"` // 0: the text ends with this piece
 	TotalBytes int    `json:"total_bytes"`
-	// Escaped tells that the text has characters that cannot be seen, which are shown as \uXXXX.
+	// Escaped tells that the text has invisible characters, which are shown as \uXXXX.
 	Escaped bool `json:"has_escaped_characters,omitempty"`
 }
 
@@ -162,7 +161,7 @@ func pieceOf(text string, offset, length int) (piece, error) {
 		return piece{}, fmt.Errorf("max_bytes is a number from %d to %d", utf8.UTFMax, maxPiece)
 	}
 	part := beginning(text[offset:], length)
-	if part == "" && offset < len(text) { // no character begins here: it is not UTF-8
+	if part == "" && offset < len(text) { // the text is not UTF-8 here
 		part = text[offset : offset+1]
 	}
 	p := piece{Text: inert.Text(part), Offset: offset, TotalBytes: len(text)}

@@ -21,26 +21,26 @@ import (
 // Tool is a tool for programs that use models.
 type Tool struct {
 	Name, Title string
-	Does        string   // for the model: what it answers, and when to use it
-	Scopes      []string // the caller needs one of them; none: every key will do
+	Does        string   // for the model: what the tool answers, and when to use it
+	Scopes      []string // the caller needs one of them; empty: every key will do
 	Effect      Effect
-	// Outside says who wrote text in the answer, other than this server and its operator.
+	// Outside says which strangers wrote text in the answer.
 	Outside string
 
 	call call
 }
 
-// call is what a tool does when it is called.
+// call is the work of a tool.
 type call struct {
 	add func(*sdk.Server, Tool)
-	in  reflect.Type // its arguments
+	in  reflect.Type // the type of the arguments
 }
 
-// Effect is what a tool does to the server and to the world.
+// Effect describes what a tool does to the server and to the world.
 type Effect struct {
 	Text        string // for people
 	Changes     bool
-	Destructive bool // takes away or overwrites what somebody made
+	Destructive bool // removes or overwrites something that somebody made
 	Idempotent  bool // a second call changes nothing more
 	Open        bool // an agent starts or goes on, and may reach the network
 }
@@ -52,7 +52,7 @@ var (
 	edits  = Effect{Text: "changes files", Changes: true, Destructive: true, Idempotent: true, Open: true}
 )
 
-// Who writes what tools answer.
+// Values of Tool.Outside.
 const (
 	senders = "Whoever can reach the webhook wrote the payload, the headers and what is quoted of them."
 	agents  = "Senders, people and agents wrote the prompts, titles, messages and outputs."
@@ -69,11 +69,11 @@ var (
 	manageScope  = []string{terms.ScopeManage}
 )
 
-// takes makes the call of a tool from the function that does its work. In is its arguments:
-// their JSON Schema is derived from it.
+// takes makes the call of a tool from the function that does its work. In is the type of the
+// arguments; their JSON Schema is derived from it.
 //
-// The answer has no JSON Schema. It is that of the API, which openapi.yaml describes; with the
-// schemas of all answers, the list of tools would be several times as long for every model.
+// The answer has no JSON Schema. It is an answer of the API, which openapi.yaml describes. With
+// the schemas of all answers, the list of tools would be several times as long for every model.
 func takes[In any](work func(context.Context, *Peer, In) (json.RawMessage, error)) call {
 	return call{in: reflect.TypeFor[In](), add: func(s *sdk.Server, t Tool) {
 		described := &sdk.Tool{Name: t.Name, Title: t.Title, Description: t.Does, Annotations: &sdk.ToolAnnotations{
@@ -138,7 +138,7 @@ type (
 	}
 )
 
-// runInShort is what list_runs has of a run: of a whole one, few fit into an answer.
+// runInShort are the fields of a run in list_runs. Only few whole runs would fit into an answer.
 type runInShort struct {
 	RunID         string     `json:"run_id"`
 	Title         string     `json:"title"`
@@ -159,7 +159,7 @@ type runInShort struct {
 	Usage         *api.Usage `json:"request_usage,omitempty"`
 }
 
-// Tools are all tools, in the order in which docs/mcp.md has them.
+// Tools are all tools, in the order of docs/mcp.md.
 var Tools = []Tool{
 	{
 		Name: "get_status", Title: "Status", Scopes: readScope, Effect: reads, Outside: authors,
@@ -543,13 +543,13 @@ var Tools = []Tool{
 	},
 }
 
-// segment is a name as one segment of a path. A slash in it stays one of the name, and leads
-// to no other route.
+// segment is a name as one segment of a path. It escapes a slash in the name, which would lead to
+// another route.
 func segment(name string) string {
 	return strings.ReplaceAll(url.PathEscape(name), "%2F", "%252F")
 }
 
-// path is the path of something that is asked of the run.
+// path is the path of a request about the run.
 func (r ofRun) path(what string) string {
 	return "/agent/runs/" + segment(r.RunID) + "/" + what
 }
@@ -563,7 +563,7 @@ func (p *Peer) postTo(ctx context.Context, factory, path string, body any) (json
 	return p.post(ctx, "/factories/"+name+path, body)
 }
 
-// jsonOf is a JSON text of an argument. It is text so that no number in it is rounded.
+// jsonOf is an argument that is a JSON text. It is text so that no number in it is rounded.
 func jsonOf(field, text string) (json.RawMessage, error) {
 	if text == "" {
 		return nil, nil
@@ -646,7 +646,7 @@ func factoryFile(ctx context.Context, p *Peer, in struct {
 	shown := struct {
 		Path     string `json:"path"`
 		Commit   string `json:"commit"`
-		Encoding string `json:"encoding,omitempty"` // base64: the file is not text
+		Encoding string `json:"encoding,omitempty"` // base64 for a file that is not text
 		piece
 	}{Path: f.Path, Commit: f.Commit, Encoding: f.Encoding}
 	if shown.piece, err = pieceOf(f.Content, in.Offset, in.MaxBytes); err != nil {

@@ -18,14 +18,14 @@ import (
 	"triphammer/server/store"
 )
 
-// Commits says where the outcomes of a factory's commits are reported. Without Service, no
-// commit status is written. Without URL, no message is sent.
+// Commits says where to report the outcomes of a factory's commits. Without Service, no commit
+// status is written. Without URL, no message is sent.
 type Commits struct {
 	Factory   string
 	Service   string // one of Forges
 	Project   Project
 	TokenFile string // a file with the token for Service; it is read for each status
-	Branch    string // the followed branch; a warning is logged if it is not protected; empty: no check
+	Branch    string // the followed branch, to log a warning if it is not protected; empty: no check
 	Hook
 	BaseURL string // address of this server, for links
 }
@@ -33,7 +33,7 @@ type Commits struct {
 const (
 	// patience is how long a temporary problem must last before a message is sent.
 	patience = 2 * time.Minute
-	// again is the time after which something that was given up is sent again.
+	// again is the time after which a notice that was given up is sent again.
 	again = 10 * time.Minute
 	// sendTime limits one attempt to send something.
 	sendTime = 30 * time.Second
@@ -66,17 +66,16 @@ type commits struct {
 	// The problems since the newest commit last served. One message is sent for each kind.
 	refusal *problem
 	passing map[applier.Reason]*problem // temporary problems since the repository was last read
-	present *problem                    // the one of passing that exists now, or nil
-	spoken  string                      // id of the last problem that was sent, also before a restart; empty: none
-	over    string                      // subject of the message about the recovery, if that is the last message
+	present *problem                    // the problem in passing that exists now; nil: none
+	spoken  string                      // id of the last problem that was sent, even before a restart; empty: none
+	over    string                      // subject of the message about the recovery, if it is the last message
 }
 
-// problem is the subject of a message. By the id, a receiver recognizes a message that
-// arrives twice.
+// problem is the subject of a message. The id tells a receiver that a message arrived twice.
 type problem struct {
 	kind, id string
 	began    time.Time
-	seen     time.Time // when it was last the present problem
+	seen     time.Time // when this was last the present problem
 	told     bool
 }
 
@@ -118,7 +117,7 @@ func (t *Teller) Commits(cfg Commits) (changed func(applier.State), err error) {
 
 // run writes notices into the outbox, until ctx is done.
 func (c *commits) run(ctx context.Context, t *Teller) {
-	// Another server may have told others since this one last did.
+	// Another server may have sent messages since this server last did.
 	c.since, c.refusal, c.present, c.spoken, c.over = time.Time{}, nil, nil, "", ""
 	clear(c.passing)
 	timer := time.NewTimer(0)
@@ -193,7 +192,7 @@ func (c *commits) say(ctx context.Context, q *queue, subject string, body []byte
 	n, err := q.store.Notices.Last(ctx, q.recipient, subject)
 	switch missing := errors.Is(err, store.ErrNotFound); {
 	case missing && body == nil:
-		return next, nil // the outbox was full and has dropped it
+		return next, nil // the outbox was full and has dropped the notice
 	case missing || err == nil && body != nil && !bytes.Equal(n.Body, body):
 		return next, q.tell(ctx, subject, body)
 	case err != nil:
@@ -202,7 +201,7 @@ func (c *commits) say(ctx context.Context, q *queue, subject string, body []byte
 		return next, nil
 	case !n.UpdatedAt.Before(c.since):
 		if q == c.statuses && int(n.Attempts) <= len(pauses) {
-			return next, nil // the service refused it, and would refuse it again
+			return next, nil // the service refused the notice, and would refuse it again
 		}
 		if next = n.UpdatedAt.Add(again); now.Before(next) {
 			return next, nil
@@ -253,7 +252,7 @@ func (c *commits) considerStatus(ctx context.Context, s *applier.State, now time
 
 // commitStatus is the body of a notice.
 type commitStatus struct {
-	Project Project // from the settings; if they change, the body changes, and the status is sent again
+	Project Project // from the settings, so that changed settings change the body, and the status is sent again
 	Commit  string
 	Status  Status
 }
@@ -282,7 +281,7 @@ func (c *commits) sendStatus(ctx context.Context, n store.Notice) (int, error) {
 	method, address, header, body := forges[c.Service](c.Project, token, s.Commit, s.Status)
 	answer, status, err := request(ctx, c.Client, method, address, header, encode(body))
 	if status == http.StatusBadRequest && bytes.Contains(answer, []byte("Cannot transition status")) {
-		err = nil // GitLab, of a commit that has this status already
+		err = nil // GitLab's answer if the commit already has this status
 	}
 	return status, err
 }
@@ -305,7 +304,7 @@ type Event struct {
 	Data      EventData `json:"data"`
 }
 
-// EventData is what happened to which factory.
+// EventData describes the event and names the factory.
 type EventData struct {
 	Factory     string          `json:"factory"`
 	Repository  string          `json:"repository"`

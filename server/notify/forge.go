@@ -13,8 +13,8 @@ import (
 
 // The names under which the statuses of a commit are shown.
 const (
-	Apply    = "triphammer/apply"    // whether it serves on this server
-	Validate = "triphammer/validate" // whether its definitions are valid, even if the server lacks their secrets
+	Apply    = "triphammer/apply"    // whether the commit serves on this server
+	Validate = "triphammer/validate" // whether the definitions are valid, even if the server lacks their secrets
 )
 
 // State is the state of a commit, with the names that GitHub uses.
@@ -22,10 +22,10 @@ type State string
 
 // The states.
 const (
-	Pending State = "pending" // it waits, because another commit is pinned
-	Success State = "success" // it serves, or served
-	Failure State = "failure" // it is refused
-	Error   State = "error"   // it could not be applied yet
+	Pending State = "pending" // the commit waits, because another commit is pinned
+	Success State = "success" // the commit serves or served
+	Failure State = "failure" // the commit is refused
+	Error   State = "error"   // the commit could not be applied yet
 )
 
 // Status is a commit status.
@@ -75,8 +75,8 @@ func gitea(p Project, token, commit string, s Status) (string, string, http.Head
 		map[string]string{"state": string(s.State), "description": cut(s.Description, 255), "context": s.Context, "target_url": s.URL}
 }
 
-// protected asks the service whether the branch is protected: not everybody who can write
-// to the project can push to it. All services answer in the same way.
+// protected asks the service whether the branch is protected, that is, whether only some of the
+// people who can write to the project can push to it. All services answer in the same way.
 func protected(ctx context.Context, client *http.Client, service string, p Project, token, branch string) (safe bool, status int, err error) {
 	address := p.API + "/repos/" + p.Path + "/branches/" + url.PathEscape(branch)
 	if service == "gitlab" {

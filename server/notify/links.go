@@ -9,8 +9,8 @@ import (
 	"triphammer/server/api"
 )
 
-// site is how the pages of a service are addressed, below the page of a repository. Its name
-// is also looked for in the name of a host, such as gitlab.example.com.
+// site has the addresses of a service's pages, below the page of a repository. The name also
+// identifies a service in the name of a host, such as gitlab.example.com.
 type site struct{ name, commit, file string }
 
 var sites = []site{
@@ -31,9 +31,9 @@ func Sites() []string {
 	return names
 }
 
-// LinksOf derives the addresses of the pages about a repository from its own address. folder
-// is that of the factory in the repository. Without the name of a service, the name of the
-// host tells. If neither does, the links are nil.
+// LinksOf derives the addresses of the pages about a repository from its own address. folder is
+// the factory's folder in the repository. If service is empty, the name of the host tells the
+// service. LinksOf returns nil if the service is not known.
 func LinksOf(service, repository, folder string) *api.Links {
 	if user, rest, short := strings.Cut(repository, ":"); short && !strings.Contains(repository, "://") && !strings.Contains(user, "/") {
 		repository = "ssh://" + user + "/" + strings.TrimPrefix(rest, "/") // user@host:path

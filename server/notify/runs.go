@@ -10,7 +10,7 @@ import (
 	"triphammer/server/store"
 )
 
-// Runs says where the ends of runs are reported.
+// Runs says where to report the ends of runs.
 type Runs struct {
 	Hook
 	// Body makes the message about a run.

@@ -21,11 +21,11 @@ import (
 // Webhooks.
 type Hook struct {
 	URL    string
-	Secret func(context.Context) (string, error) // the signing key; called for each message
+	Secret func(context.Context) (string, error) // returns the signing key; called for each message
 	Client *http.Client                          // from NewClient
 }
 
-// post sends a message. By the id, a receiver recognizes a message that arrives twice.
+// post sends a message. The id tells a receiver that a message arrived twice.
 func (h *Hook) post(ctx context.Context, id string, at time.Time, body []byte) (status int, err error) {
 	value, err := h.Secret(ctx)
 	if err != nil {
@@ -60,8 +60,8 @@ func hopeless(err error) bool {
 // maxAnswer is how much of an answer is read, in bytes.
 const maxAnswer = 256 << 10
 
-// request makes a request. The error has only the scheme and the host of the address, and
-// nothing of the request and the answer, because any of these can hold a secret.
+// request makes a request. The error has only the scheme and the host of the address, because
+// the rest of the address, the request and the answer can hold a secret.
 func request(ctx context.Context, client *http.Client, method, address string, header http.Header, body []byte) (answer []byte, status int, err error) {
 	req, err := http.NewRequestWithContext(ctx, method, address, bytes.NewReader(body))
 	if err != nil {
@@ -90,7 +90,7 @@ func encode(v any) []byte {
 	return text
 }
 
-// NewClient makes a client for a Hook that trusts the roots; nil: those of the system. The
+// NewClient makes a client for a Hook that trusts the roots; nil: the system's roots. The
 // client follows no redirects, because the credential is only for the configured address.
 func NewClient(roots *x509.CertPool) *http.Client {
 	t := http.DefaultTransport.(*http.Transport).Clone()

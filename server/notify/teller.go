@@ -2,19 +2,19 @@
 // that hosts the repository gets commit statuses. One configured address gets signed
 // messages.
 //
-// A [Teller] sends the notices of the store, which are its outbox. Each recipient
-// has a queue: the commit statuses of a factory, the messages about its applies, and
-// the messages about ended runs. No queue waits for another one.
+// A [Teller] sends the notices of the store, which are its outbox. It has several queues:
+// the commit statuses of each factory, the messages about the applies of each factory, and
+// the messages about ended runs. No queue waits for another queue.
 //
-// It guarantees (SPEC 12.5):
+// The package guarantees (SPEC 12.5):
 //
 //   - Notices are delivered at least once. A notice stays in the outbox until it is
-//     delivered or given up, also across restarts. By its Webhook-Id, a receiver
-//     recognizes a message that arrives twice.
+//     delivered or given up, even across restarts. The Webhook-Id tells a receiver that
+//     a message arrived twice.
 //   - The notice of the end of a run is written in the transaction that ends the run.
-//   - A message about an apply, and a commit status, is written right after the apply
-//     was recorded. If the server stops in between, the next start sees the same
-//     state and writes it then.
+//   - Messages about an apply, and commit statuses, are written right after the apply
+//     was recorded. If the server stops in between, the next start sees the same state
+//     and writes them then.
 //   - Statuses and messages about the applies of one factory are sent in order. The
 //     ends of runs are sent in no order, several at once.
 //   - No error and no log line has the path of an address, or the content of a request
@@ -23,7 +23,7 @@
 // For each factory, at most 100 statuses and 100 messages are kept. If more wait, the
 // oldest are not sent, and the log says so.
 //
-// It does not decide about commits (package applier) or runs (package run).
+// The package does not decide about commits (package applier) or runs (package run).
 package notify
 
 import (
@@ -49,7 +49,7 @@ type Teller struct {
 	now     func() time.Time
 	log     *slog.Logger
 	queues  []*queue
-	workers []func(context.Context) // they write to queues
+	workers []func(context.Context) // write to queues
 }
 
 // New makes a Teller. Its methods Commits and Runs configure it, and then Run starts it.
@@ -115,7 +115,7 @@ func (q *queue) run(ctx context.Context) {
 }
 
 // sendDue makes the attempts that are due. It returns their number, and the time until the
-// next one is due.
+// next attempt is due.
 func (q *queue) sendDue(ctx context.Context) (attempts int, next time.Duration, err error) {
 	if next = time.Hour; q.polls {
 		next = poll

@@ -1,6 +1,6 @@
-// Package oidc lets people sign in at an OpenID Connect provider: authorization code with
-// PKCE, and a role by the claims of the provider (SPEC 18.4). It keeps nothing: what it has
-// to remember between the two halves of a sign-in goes with the browser.
+// Package oidc signs people in at an OpenID Connect provider, by an authorization code with
+// PKCE, and gives them a role by the claims of the provider (SPEC 18.4). It keeps no state:
+// between the two halves of a sign-in, the browser keeps a [Flow].
 package oidc
 
 import (
@@ -32,10 +32,10 @@ import (
 type Config struct {
 	Issuer   string // an https address; http only on loopback
 	ClientID string
-	// Secret returns the client's secret, and is called for each sign-in. If it is nil, the
-	// client has none, and PKCE alone protects the code.
+	// Secret returns the client's secret, and is called for each sign-in. If Secret is nil, the
+	// client has no secret, and only PKCE protects the code.
 	Secret      func() (string, error)
-	Redirect    string // the address of the callback here
+	Redirect    string // address of the callback on this server
 	Scopes      []string
 	GroupsClaim string // the claim with the groups of a person
 	Rules       []Rule
@@ -46,10 +46,10 @@ type Config struct {
 // Rule gives a role to people with a claim.
 type Rule struct{ Role, Claim, Value string }
 
-// Claims that a Rule can ask for.
+// Claims for a Rule.
 const (
 	byEmail   = "email"  // an address that the provider has verified
-	byDomain  = "domain" // of such an address
+	byDomain  = "domain" // the domain of such an address
 	byGroup   = "group"
 	bySubject = "subject" // the provider's identifier of a person
 )
@@ -73,7 +73,7 @@ type Provider struct {
 	cfg Config
 
 	mu    sync.Mutex
-	found *oidc.Provider // nil until it has answered once
+	found *oidc.Provider // nil until the provider has answered once
 }
 
 const (
@@ -85,7 +85,7 @@ const (
 	flowTime = 10 * time.Minute
 )
 
-// New makes a Provider. It does not ask the provider anything, which may be off.
+// New makes a Provider. It sends no request, because the provider may be off.
 func New(cfg Config) (*Provider, error) {
 	issuer, err := url.Parse(cfg.Issuer)
 	switch {
@@ -108,7 +108,7 @@ func New(cfg Config) (*Provider, error) {
 	return &Provider{cfg: cfg}, nil
 }
 
-// sendOnce follows redirects but those of the request for the token, which has the code and the
+// sendOnce follows redirects, but not of the request for the token, which has the code and the
 // secret of the client.
 func sendOnce(_ *http.Request, before []*http.Request) error {
 	switch {
@@ -143,29 +143,29 @@ func (b bounded) RoundTrip(r *http.Request) (*http.Response, error) {
 	return resp, err
 }
 
-// Name is what a person calls the provider: its host.
+// Name is the provider's name for people: its host.
 func (p *Provider) Name() string {
 	u, _ := url.Parse(p.cfg.Issuer) // New has parsed it
 	return u.Host
 }
 
-// Flow is what the browser keeps while the person is at the provider. It binds the answer to
-// this browser.
+// Flow is the state that the browser keeps while the person is at the provider. It binds the
+// provider's answer to this browser.
 type Flow struct {
 	State    string `json:"s"`
 	Nonce    string `json:"n"`
 	Verifier string `json:"v"`
-	To       string `json:"t"` // where to go afterwards: a path
+	To       string `json:"t"` // path of the page to open afterwards
 	Until    int64  `json:"u"` // Unix time
 }
 
-// Encode is the value of a cookie.
+// Encode makes the value of a cookie.
 func (f Flow) Encode() string {
 	text, _ := json.Marshal(f) // cannot fail
 	return base64.RawURLEncoding.EncodeToString(text)
 }
 
-// DecodeFlow reads the value of a cookie. The flow is empty if it is none.
+// DecodeFlow reads the value of a cookie. If the value is no flow, the result is empty.
 func DecodeFlow(value string) (f Flow) {
 	text, err := base64.RawURLEncoding.DecodeString(value)
 	if err != nil || json.Unmarshal(text, &f) != nil {
@@ -174,10 +174,11 @@ func DecodeFlow(value string) (f Flow) {
 	return f
 }
 
-// ErrUnreachable: the provider does not answer, or not as one.
+// ErrUnreachable says that the provider does not answer, or not like a provider.
 var ErrUnreachable = errors.New("the sign-in service does not answer")
 
-// Begin returns the address at which a person signs in, and what the browser has to keep.
+// Begin returns the address at which a person signs in, and the Flow for the browser. to is the
+// path of the page to open afterwards.
 func (p *Provider) Begin(ctx context.Context, to string) (address string, f Flow, err error) {
 	c, _, err := p.client(ctx)
 	if err != nil {
@@ -222,20 +223,20 @@ func (p *Provider) client(ctx context.Context) (*oauth2.Config, *oidc.Provider, 
 	return c, found, nil
 }
 
-// Person is who has signed in.
+// Person is a person who has signed in.
 type Person struct {
 	Name string
 	Role string
 }
 
-// ErrNoRole: the provider knows the person, and no rule gives a role.
+// ErrNoRole says that the provider knows the person, but no rule gives a role.
 var ErrNoRole = errors.New("no rule gives this person a role")
 
-// maxSaid is how many characters are told of a reason in an answer. Anybody can write one.
+// maxSaid is how many characters of a reason in an answer are shown, because anybody can write it.
 const maxSaid = 200
 
-// Finish turns the answer that the browser brought from the provider into a person. With
-// ErrNoRole, the person has a name and no role.
+// Finish turns the provider's answer, which the browser brings, into a person. If the error is
+// ErrNoRole, the person has a name but no role.
 func (p *Provider) Finish(ctx context.Context, f Flow, answer url.Values) (who Person, err error) {
 	switch {
 	case f.State == "" || subtle.ConstantTimeCompare([]byte(f.State), []byte(answer.Get("state"))) != 1:
@@ -288,9 +289,9 @@ func plain(err error) error {
 // maxName is the largest length of a person's name, in bytes.
 const maxName = 100
 
-// person finds the name and the role of a person. The name is a verified e-mail address. If
-// there is none, it has the provider's identifier in it, because other names can be chosen; an
-// identifier that looks like an address is told from one.
+// person finds the name and the role of a person. The name is a verified e-mail address. If there
+// is none, the name has the provider's identifier in it, because people can choose other names.
+// An identifier that looks like an address is marked, to tell it from an address.
 func (p *Provider) person(subject string, claims map[string]any) (who Person, err error) {
 	email, _ := claims["email"].(string)
 	email = strings.ToLower(email)
@@ -334,7 +335,7 @@ func (p *Provider) person(subject string, claims map[string]any) (who Person, er
 	return who, nil
 }
 
-// texts are the texts of a claim, which is one or a list.
+// texts are the texts of a claim, which is a text or a list.
 func texts(claim any) (all []string) {
 	switch c := claim.(type) {
 	case string:

@@ -36,8 +36,8 @@ type Stage struct {
 // Mark is the outcome as one character.
 func (s Stage) Mark() string { return terms.Mark(s.Outcome) }
 
-// Belt says how far a run came, and why it waits or stopped there (SPEC 7.1). It shows the
-// last attempt.
+// Belt says how far the last attempt of a run came, and why it waits or stopped there
+// (SPEC 7.1).
 func (d *Desk) Belt(ctx context.Context, r *store.Run) ([]Stage, error) {
 	spec, err := SpecOf(ctx, d.cfg.Store, r)
 	if err != nil && !errors.Is(err, store.ErrDamaged) {
@@ -81,7 +81,7 @@ func (d *Desk) waitsFor(ctx context.Context, r *store.Run, spec *Spec) (string, 
 	return d.waitsForTurn(ctx, r)
 }
 
-// waitsForTurn says why a run waits for which there is room.
+// waitsForTurn says why a run waits although its worker could take another run.
 func (d *Desk) waitsForTurn(ctx context.Context, r *store.Run) (string, error) {
 	switch running, full, err := d.cfg.Store.Leases.AutomationFull(ctx, store.Claim{PerAutomation: d.cfg.MaxPerAutomation}, r); {
 	case err != nil:
@@ -92,7 +92,7 @@ func (d *Desk) waitsForTurn(ctx context.Context, r *store.Run) (string, error) {
 	return "it is about to start", nil
 }
 
-// beltOf is the belt without the reason for which the run waits.
+// beltOf is the belt without the reason why the run waits.
 func beltOf(r *store.Run, attempts int64, events []store.Event) []Stage {
 	p := progressOf(r, events)
 	queued := Stage{StageQueued, Active, "since " + at(p.queued)}
@@ -159,8 +159,8 @@ func endOf(r *store.Run) string {
 
 // progress is what the transcript tells of the last attempt.
 type progress struct {
-	queued time.Time    // since when it waited
-	status event.Status // with which it started
+	queued time.Time    // when the wait began
+	status event.Status // the status event of the start
 	done   []event.Phase
 	agent  time.Time // when the agent started
 	goesOn bool
@@ -191,7 +191,7 @@ func progressOf(r *store.Run, events []store.Event) progress {
 	return p
 }
 
-// phases tells how long the phases took, and which one is not done.
+// phases tells how long the phases took, and which phase is not done.
 func (p progress) phases() string {
 	var parts []string
 	agent := false

@@ -11,14 +11,14 @@ import (
 	"triphammer/server/store"
 )
 
-// OverBudget says which budget is used up. It is a task.ErrBudget.
+// OverBudget is an error that says which budget is used up. errors.Is finds task.ErrBudget in it.
 type OverBudget string
 
 func (o OverBudget) Error() string        { return string(o) }
 func (o OverBudget) Is(target error) bool { return target == task.ErrBudget }
 
-// Exceeded says by what a spending is above its limits, or has reached them; empty: it is
-// not. A limit of 0 is none.
+// Exceeded says which limit the spending is above, or with reached, which limit it has
+// reached; empty: no limit. A limit of 0 means no limit.
 func Exceeded(spent store.Spending, usd float64, tokens int64, reached bool) string {
 	switch {
 	case usd > 0 && (spent.CostUSD > usd || reached && spent.CostUSD >= usd):
@@ -31,8 +31,8 @@ func Exceeded(spent store.Spending, usd float64, tokens int64, reached bool) str
 
 func dollars(usd float64) string { return strconv.FormatFloat(usd, 'f', -1, 64) }
 
-// OverToday is a task.ErrBudget if the server's budget of a day is exceeded by what it has
-// spent, or has been reached by it.
+// OverToday returns an OverBudget if the spending of this day is above the server's budget of
+// a day, or with reached, if it has reached the budget.
 func (d *Desk) OverToday(spent store.Spending, reached bool) error {
 	b := d.cfg.Budget
 	if over := Exceeded(spent, b.USDPerDay, b.TokensPerDay, reached); over != "" {
@@ -41,8 +41,8 @@ func (d *Desk) OverToday(spent store.Spending, reached bool) error {
 	return nil
 }
 
-// CheckBudget is a task.ErrBudget while the server's budget of this day is used up. Then until
-// is when the next day begins.
+// CheckBudget returns an OverBudget while the server's budget of this day (UTC) is used up.
+// until is when the next day begins.
 func (d *Desk) CheckBudget(ctx context.Context) (until time.Time, err error) {
 	if d.cfg.Budget == (factory.Budget{}) {
 		return until, nil

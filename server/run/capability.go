@@ -20,25 +20,25 @@ import (
 	"triphammer/server/worker/harness"
 )
 
-// Capabilities is what this server can do for a run beyond what every server can: what its
-// operator says, and what its machine has. The zero value is a server whose operator said
-// nothing.
+// Capabilities is what this server can do for a run beyond what every server can: the
+// operator's settings, and the programs of the machine. The zero value is a server without
+// such settings.
 type Capabilities struct {
-	// Unknown is set where no server runs. Then nothing is said of what depends on one.
+	// Unknown tells that no server runs, so that nothing can be said of its settings.
 	Unknown bool
 
-	DefaultHarness string               // what oz, a bare model and no harness at all mean; empty: DefaultHarness
+	DefaultHarness string               // the harness for oz, a bare model or no harness at all; empty: the constant DefaultHarness
 	WorkerHosts    []string             // names of this server, for runs that ask for a worker
-	Labels         map[string]string    // by which runs may ask for it too, as KEY=VALUE
-	AgentEnv       []string             // names of its variables that it passes to runs that ask for those of the worker
+	Labels         map[string]string    // labels of this server, for runs that ask for KEY=VALUE
+	AgentEnv       []string             // names of variables of this server, for runs that ask for the worker's variables
 	MCPServers     map[string]MCPServer // by the identifiers of definitions (warpId)
 	CodeForges     map[string]string    // base URLs of code forges, by name in capitals
 
 	LookPath func(string) (string, error) // finds a program as a run does; nil: exec.LookPath
 }
 
-// Carries tells whether this server executes runs that ask for the worker. All servers
-// execute those that ask for none.
+// Carries tells whether this server executes runs that ask for the worker. Every server
+// executes runs that ask for no worker.
 func (c *Capabilities) Carries(worker string) bool {
 	return worker == "" || slices.Contains(c.Hosts(), worker)
 }
@@ -49,8 +49,8 @@ func (c *Capabilities) Hosts() []string {
 	return w.Hosts()
 }
 
-// Adapt changes the spec to what it means on this server. It returns what of it is left out
-// or means something else here, in words for whoever wrote the definition.
+// Adapt changes the spec to its meaning on this server. The warnings tell the author of the
+// definition which parts are left out, or mean something else on this server.
 func (c *Capabilities) Adapt(s *Spec) (warnings []string) {
 	warn := func(format string, args ...any) { warnings = append(warnings, fmt.Sprintf(format, args...)) }
 	s.Repositories = c.at(s.Repositories)
@@ -94,7 +94,8 @@ func (c *Capabilities) Adapt(s *Spec) (warnings []string) {
 	return warnings
 }
 
-// uncommanded says what a command of the environment's own cannot act on, if there is one.
+// uncommanded says which settings the environment's own command cannot act on. It is empty if
+// the environment has no command.
 func (s *Spec) uncommanded() []string {
 	unused := s.unused()
 	if !s.Commanded() || unused == "" {
@@ -103,7 +104,8 @@ func (s *Spec) uncommanded() []string {
 	return []string{fmt.Sprintf("%s has a command of its own, which is not given the %s", s.Environment.Path, unused)}
 }
 
-// WithoutEnvironment says which environment the run goes without, if it is one.
+// WithoutEnvironment is a warning that the run goes without an environment of another service.
+// It is empty if the run does not name such an environment.
 func (s *Spec) WithoutEnvironment() []string {
 	if s.Lacking == "" {
 		return nil
@@ -153,7 +155,7 @@ func arch() string {
 // the harness, because its author knows the machine.
 func (s *Spec) Commanded() bool { return s.Environment != nil && len(s.Environment.Command) > 0 }
 
-// repositories are all that a workspace holds.
+// repositories are all repositories that a workspace holds.
 func (s *Spec) repositories() []factory.Repository {
 	if s.Environment == nil {
 		return s.Repositories
@@ -173,14 +175,14 @@ func (s *Spec) RepositorySecrets() []string {
 	return slices.Compact(names)
 }
 
-// AllSecrets are the names of the granted secrets and of those of the repositories, sorted.
+// AllSecrets are the names of the granted secrets and of the repositories' credentials, sorted.
 func (s *Spec) AllSecrets() []string {
 	all := slices.Concat(s.Secrets, s.RepositorySecrets())
 	slices.Sort(all)
 	return slices.Compact(all)
 }
 
-// Unreachable says which repository cannot be cloned from here. It is empty if all can.
+// Unreachable says which repository this server cannot clone. It is empty if it can clone all.
 func (s *Spec) Unreachable() string {
 	for _, r := range s.repositories() {
 		switch {
@@ -193,9 +195,9 @@ func (s *Spec) Unreachable() string {
 	return ""
 }
 
-// Lacks says what of a spec cannot act on this server, in words for whoever wrote the
-// definition. The last is about the program of the agent, if noProgram is set. Preflight is
-// the executor's.
+// Lacks tells the author of the definition which parts of a spec cannot act on this server. If
+// noProgram is set, the last text is about the program of the agent. preflight is the method
+// of the executor.
 func (c *Capabilities) Lacks(s Spec, preflight func(*task.Task) (task.Place, error)) (all []string, noProgram bool) {
 	if c.Unknown {
 		return s.lacksAnywhere(), false
@@ -239,9 +241,9 @@ func (c *Capabilities) Lacks(s Spec, preflight func(*task.Task) (task.Place, err
 	return all, false
 }
 
-// inImage says what the image of the task lacks of the programs that Triphammer starts in it.
-// The last is about that of the agent, if noProgram is set. Of an image that nobody can look
-// into, that alone is said which holds for all of its kind.
+// inImage says which programs that Triphammer starts in the task's image are not there. If
+// noProgram is set, the last text is about the program of the agent. An image that is not on
+// this machine is judged only by its kind.
 func inImage(t *task.Task, place task.Place, program string) (all []string, noProgram bool) {
 	var asked []string
 	if len(t.Repositories) > 0 {
@@ -275,11 +277,11 @@ func inImage(t *task.Task, place task.Place, program string) (all []string, noPr
 	return all, noProgram
 }
 
-// official matches the images that Docker Hub has of its own: their programs are those of a
-// distribution or a language, and none is an agent.
+// official matches Docker Hub's own images. They hold the programs of a distribution or a
+// language, but no agent.
 var official = regexp.MustCompile(`^(docker\.io/(library/)?)?[^/]+$`)
 
-// agentAt is where a factory says what starts the agent of an automation.
+// agentAt is the place in a factory that says what starts the agent of an automation.
 func agentAt(f *factory.Factory, a *factory.Automation, spec *Spec) factory.Position {
 	if spec.Commanded() {
 		if e := f.Environment(a.Settings.EnvironmentID); e != nil {
@@ -289,8 +291,8 @@ func agentAt(f *factory.Factory, a *factory.Automation, spec *Spec) factory.Posi
 	return a.Settings.HarnessAt
 }
 
-// finds says why the program is not here; nil: it is. It is taken to be where nobody can know
-// before the run starts: in a folder that the environment names, in the workspace.
+// finds says why the program is not here; nil: it is. A program that may be in a folder of the
+// environment or in the workspace counts as found, because only the run can tell.
 func (c *Capabilities) finds(t *task.Task, program string) error {
 	if t.Env["PATH"] != "" || unknowable(program) {
 		return nil
@@ -303,12 +305,12 @@ func (c *Capabilities) finds(t *task.Task, program string) error {
 	return err
 }
 
-// unknowable tells of a program that it is this one, or in the workspace.
+// unknowable tells whether a program is Triphammer itself, or in the workspace.
 func unknowable(program string) bool {
 	return program == "" || program == task.ThisProgram || strings.Contains(program, "/") && !filepath.IsAbs(program)
 }
 
-// once remembers what a search for a program has found.
+// once remembers the results of searches for programs.
 func once(look func(string) (string, error)) func(string) (string, error) {
 	if look == nil {
 		return nil
@@ -328,7 +330,7 @@ func once(look func(string) (string, error)) func(string) (string, error) {
 	}
 }
 
-// lacksAnywhere says what of a spec acts on no server, whatever its machine and its operator.
+// lacksAnywhere says which parts of a spec act on no server, whatever its machine and settings.
 func (s *Spec) lacksAnywhere() []string {
 	if s.Commanded() || s.byDefault() {
 		return s.uncommanded()
@@ -346,14 +348,15 @@ func (s *Spec) lacksAnywhere() []string {
 // aRunFails ends a warning of what keeps runs from starting.
 const aRunFails = ": a run fails"
 
-// noAgent says that nothing starts the agent, with the cure.
+// noAgent says that nothing starts the agent, and how to cure that.
 func (s *Spec) noAgent() string {
 	return fmt.Sprintf("this server cannot start the harness %q; set harness.type to one of %s, or name an environment that has a command (environmentId)",
 		s.Harness.Type, strings.Join(harness.Names(), ", "))
 }
 
-// Warnings returns what says of an automation of the factory what Lacks says, and what keeps
-// its runs from starting because of the definitions themselves. It is never nil.
+// Warnings returns the function that warns of an automation of the factory: of the lacks that
+// Lacks finds, and of problems in the definitions that keep runs from starting. The function's
+// result is never nil.
 func (d *Desk) Warnings(ctx context.Context, f *factory.Factory) func(*factory.Automation) []string {
 	lacks := d.Lacks(ctx, f)
 	return func(a *factory.Automation) []string {
@@ -370,16 +373,16 @@ func (d *Desk) Warnings(ctx context.Context, f *factory.Factory) func(*factory.A
 	}
 }
 
-// capabilities are those of this server. One that executes no runs itself, beside workers that
-// do, does not know what they can.
+// capabilities are the Capabilities of this server. A server that executes no runs itself does
+// not know the capabilities of its workers.
 func (d *Desk) capabilities() *Capabilities {
 	can := d.cfg.Capabilities
 	can.Unknown = can.Unknown || d.cfg.Shared && d.cfg.MaxRuns == 0
 	return &can
 }
 
-// Lacks returns what says of an automation of the factory what of its definition cannot act
-// on this server, in words for whoever wrote it.
+// Lacks implements applier.Lacks: it returns the function that lists which parts of an
+// automation's definition cannot act on this server.
 func (d *Desk) Lacks(ctx context.Context, f *factory.Factory) func(*factory.Automation) []applier.Lack {
 	preflight := func(*task.Task) (task.Place, error) { return task.Place{}, nil }
 	if d.local != nil {
@@ -395,7 +398,7 @@ func (d *Desk) Lacks(ctx context.Context, f *factory.Factory) func(*factory.Auto
 				d.cfg.Logger.Warn("looking for a worker", "worker", spec.WorkerHost, "error", err)
 			}
 			if why == "" {
-				return nil // the worker knows
+				return nil // only the worker knows its lacks
 			}
 			return []applier.Lack{{Text: why}}
 		}
@@ -424,8 +427,8 @@ func (d *Desk) Lacks(ctx context.Context, f *factory.Factory) func(*factory.Auto
 	}
 }
 
-// refuses says what of a request this server cannot do for a run of that spec. Another server
-// may: of a run for a worker that this one is not, nothing is said.
+// refuses says which part of a request this server cannot do for a run of the spec. It says
+// nothing of a run for another worker.
 func (d *Desk) refuses(req *Request, spec Spec) error {
 	can := d.capabilities()
 	if keeps := d.cfg.keepFor(store.Succeeded, spec.Sessions()); req.Keep > keeps {
@@ -455,8 +458,8 @@ func (d *Desk) refuses(req *Request, spec Spec) error {
 	return nil
 }
 
-// isSet tells whether there is a managed secret of that name. If that cannot be found out, it
-// is no matter of the definitions.
+// isSet tells whether there is a managed secret of the name. If the lookup fails, isSet returns
+// true, because the definitions are not the cause.
 func (d *Desk) isSet(ctx context.Context, name string) bool {
 	found, err := d.cfg.Store.Secrets.Newest(ctx, []string{name})
 	if err != nil {

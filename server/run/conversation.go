@@ -14,8 +14,9 @@ import (
 )
 
 // FromConversation makes the run that a request asks for in the conversation of another
-// run: with its agent, environment, harness and session. keep is how long sessions are
-// kept. The store decides whether the conversation can go on when it stores the run.
+// run, with the agent, environment, harness and session of that run. keep is how long
+// sessions are kept. The store decides whether the conversation can go on when it stores
+// the run.
 func FromConversation(ctx context.Context, st *store.Store, of *store.Run, req Request, keep time.Duration, now time.Time) (store.NewRun, error) {
 	if err := req.check(); err != nil {
 		return store.NewRun{}, err
@@ -58,9 +59,9 @@ func FromConversation(ctx context.Context, st *store.Store, of *store.Run, req R
 	}, nil
 }
 
-// FromRun makes a run that does again what another one did, which has ended: with the same
-// spec, delivery and payload. With resume it goes on in the conversation of that run. A run
-// that was itself a follow-up always does.
+// FromRun makes a run that does again what an ended run did, with the same spec, delivery and
+// payload. With resume, or if the ended run was a follow-up, the new run goes on in the
+// conversation of the ended run.
 func FromRun(ctx context.Context, st *store.Store, of *store.Run, by Caller, resume bool, keep time.Duration, now time.Time) (store.NewRun, error) {
 	if !of.State.Terminal() {
 		return store.NewRun{}, &RefusedError{Conflict: true, Detail: fmt.Sprintf("run %s has not ended: it is %s. Wait for its end (`triphammer runs watch %s`), or end it first (`triphammer runs cancel %s`)", of.ID, of.State, of.ID, of.ID)}
@@ -97,14 +98,14 @@ func FromRun(ctx context.Context, st *store.Store, of *store.Run, by Caller, res
 }
 
 // Sessions tells whether the agent keeps its conversations, so that another run can go on
-// with one. A command of the environment's own keeps none. All that can be the server's
-// default harness do.
+// with one. The environment's own command keeps no conversations. Every harness that can be
+// the server's default does.
 func (s *Spec) Sessions() bool {
 	h := harness.Named(s.Harness.Type)
 	return !s.Commanded() && (h == nil && s.byDefault() || h != nil && h.Sessions)
 }
 
-// byDefault tells whether the harness is whichever is the server's default.
+// byDefault tells whether the run uses the server's default harness.
 func (s *Spec) byDefault() bool { return s.Harness.Type == "" || s.Harness.Type == "oz" }
 
 // continues says why no run can go on with the session of another run of this spec.
@@ -124,7 +125,7 @@ func SpecOf(ctx context.Context, st *store.Store, r *store.Run) (Spec, error) {
 	return DecodeSpec(data)
 }
 
-// metadataOf is the metadata of a run, and more of it that wins.
+// metadataOf is the metadata of a run together with more, which wins.
 func metadataOf(ctx context.Context, st *store.Store, of *store.Run, more map[string]string) (map[string]string, error) {
 	all, err := st.Runs.Metadata(ctx, of.ID)
 	if err != nil {

@@ -30,7 +30,7 @@ const (
 	maxMetadata     = 20
 	maxMetadataName = 64  // bytes
 	maxMetadataText = 256 // bytes
-	maxDepth        = 10  // runs that asked for one another
+	maxDepth        = 10  // length of a chain of runs that each asked for the next
 )
 
 // FromAutomation makes the run of an automation, which a delivery or a tick of a
@@ -46,11 +46,12 @@ func FromAutomation(r *applier.Revision, a *applier.Automation, source string) s
 type ByHand struct {
 	Caller  Caller
 	Title   string // empty: the automation's name
-	Prompt  string // comes after that of the automation
-	Payload []byte // JSON, as of a delivery; nil: there is none
+	Prompt  string // comes after the prompt of the automation
+	Payload []byte // JSON, like the body of a delivery; nil: there is none
 }
 
-// FromHand makes the run of an automation that somebody starts. It stores nothing.
+// FromHand makes the run of an automation that a person starts. A request that cannot be met
+// is a *RefusedError.
 func FromHand(r *applier.Revision, a *applier.Automation, req ByHand) (store.NewRun, error) {
 	made := FromAutomation(r, a, store.SourceAPI)
 	made.CreatorKind, made.CreatorName = req.Caller.CreatorKind, req.Caller.CreatorName
@@ -58,7 +59,7 @@ func FromHand(r *applier.Revision, a *applier.Automation, req ByHand) (store.New
 		made.Title = title
 	}
 	if made.Priority = (&Request{Caller: req.Caller}).priority(); req.Prompt == "" && req.Payload == nil {
-		return made, nil // by the spec that is stored already
+		return made, nil // with the spec that is already stored
 	}
 	spec, err := DecodeSpec(a.Spec)
 	if err != nil {
@@ -78,8 +79,8 @@ func FromHand(r *applier.Revision, a *applier.Automation, req ByHand) (store.New
 
 // Caller is who asks for a run.
 type Caller struct {
-	CreatorKind, CreatorName string // whose the run is: user or agent, and which
-	Factory                  string // the only one it may touch; empty: any
+	CreatorKind, CreatorName string // the owner of the run: user or agent, and the name
+	Factory                  string // the only factory that the caller may touch; empty: any
 }
 
 func (c Caller) mayTouch(factory string) bool { return c.Factory == "" || c.Factory == factory }
@@ -87,44 +88,44 @@ func (c Caller) mayTouch(factory string) bool { return c.Factory == "" || c.Fact
 // Request asks for a run that no automation starts (SPEC 9.7).
 type Request struct {
 	Caller Caller
-	// Factory is whose names are meant where they name none; empty: whichever has
-	// them.
+	// Factory resolves names that do not name their factory; empty: any factory that has
+	// them does.
 	Factory string
 
 	Title       string          // empty: the first line of the prompt
 	Prompt      string          // may be empty with Skills
-	Skills      []WantedSkill   // by which it is to work, in that order
+	Skills      []WantedSkill   // skills that the agent must work by, in this order
 	Mode        string          // ModePlan; empty: normal
 	BasePrompt  string          // comes before the prompt
-	Agent       string          // NAME or FACTORY/NAME that it runs as; empty: none
+	Agent       string          // NAME or FACTORY/NAME; empty: no agent of the definitions
 	Environment string          // NAME or FACTORY/NAME; empty: the agent's or the factory's
 	Runner      string          // empty: the agent's or the factory's
 	Harness     factory.Harness // fields that are set win over the agent's or the factory's
-	MCPServers  []MCPServer     // besides those of the definitions; of two with the same name, this counts
-	Worker      string          // that the run waits for; empty: the agent's or the factory's
-	// AuthSecrets name a granted secret by the harness for which it is the credential.
+	MCPServers  []MCPServer     // besides the servers of the definitions; they win over servers of the same name
+	Worker      string          // the worker that the run waits for; empty: the agent's or the factory's
+	// AuthSecrets are the granted secrets that are credentials, by the harness that needs them.
 	AuthSecrets map[string]string
 	Config      json.RawMessage // as posted, kept to be shown again
-	Parent      store.RunID     // the run that asks, or none
+	Parent      store.RunID     // the run that asks for this run; 0: no run does
 	Metadata    map[string]string
 	Attachments []task.Attachment
 	Interactive bool          // somebody wants to go on with the conversation
-	Keep        time.Duration // how long its files are to be there after its end; 0: as the server does
+	Keep        time.Duration // how long the files stay after the run's end; 0: as long as the server's setting
 	Priority    *int64        // from -MaxPriority to MaxPriority; nil: PeoplesPriority for people, else 0
 }
 
 const (
 	// ModePlan is the mode of a run that makes a plan and changes nothing.
 	ModePlan = "plan"
-	// NoEnvironment is an Environment that is none, whatever the definitions say.
+	// NoEnvironment as a Request.Environment means no environment, whatever the definitions say.
 	NoEnvironment = "empty-environment"
 )
 
-// Priorities of runs. Queued runs of a higher one start first. Those of automations and
-// schedules have 0.
+// Priorities of runs. Queued runs of a higher priority start first. Runs of automations and
+// schedules have the priority 0.
 const (
 	MaxPriority     = 10
-	PeoplesPriority = 1 // of what people start: somebody waits for it
+	PeoplesPriority = 1 // of runs that people start, because somebody waits for them
 )
 
 func (req *Request) priority() int64 {
@@ -139,11 +140,11 @@ func (req *Request) priority() int64 {
 
 // RefusedError says why a request makes no run.
 type RefusedError struct {
-	Field   string // as the run API names it; empty: no single one
+	Field   string // name of the wrong field in the run API; empty: no single field is wrong
 	Message string // what is wrong with the field
 	Detail  string // what is wrong as a whole; empty: Field and Message say it
 
-	Unsupported bool // the run's agent cannot do it
+	Unsupported bool // the run's agent cannot do what the request asks for
 	Conflict    bool // the state of a run does not allow it
 }
 
@@ -153,14 +154,15 @@ func refuse(field, format string, args ...any) *RefusedError {
 	return &RefusedError{Field: field, Message: fmt.Sprintf(format, args...)}
 }
 
-// FromRequest makes the run that a request asks for, of what serves now. It stores
-// nothing. A request that cannot be met is a *RefusedError.
+// FromRequest makes the run that a request asks for, from the live definitions. A request
+// that cannot be met is a *RefusedError.
 func FromRequest(ctx context.Context, st *store.Store, live *applier.Live, req Request) (store.NewRun, error) {
 	r, _, err := fromRequest(ctx, st, live, &req)
 	return r, err
 }
 
-// FromRequest is the function of that name, and refuses also what this server cannot do.
+// FromRequest does what the function FromRequest does, and also refuses requests that this
+// server cannot meet.
 func (d *Desk) FromRequest(ctx context.Context, live *applier.Live, req Request) (store.NewRun, error) {
 	r, spec, err := fromRequest(ctx, d.cfg.Store, live, &req)
 	if err == nil {
@@ -196,8 +198,8 @@ func fromRequest(ctx context.Context, st *store.Store, live *applier.Live, req *
 	}, spec, nil
 }
 
-// FromSchedule makes the run of a schedule that the API made, from what was asked
-// for with it: as its creator would now.
+// FromSchedule makes the run of a schedule that the API made, as if its creator sent the
+// schedule's request now.
 func FromSchedule(ctx context.Context, st *store.Store, live *applier.Live, n *store.Schedule, req Request) (store.NewRun, error) {
 	req.Caller = Caller{CreatorKind: n.CreatorKind, CreatorName: n.CreatorName, Factory: n.Factory}
 	r, err := FromRequest(ctx, st, live, req)
@@ -237,7 +239,7 @@ func (req *Request) check() error {
 
 var metadataName = regexp.MustCompile(`^[a-zA-Z0-9._-]+$`)
 
-// CheckMetadata says what is wrong with metadata of a run, nil if nothing is.
+// CheckMetadata says what is wrong with the metadata of a run; nil: nothing is.
 func CheckMetadata(metadata map[string]string) *RefusedError {
 	if len(metadata) > maxMetadata {
 		return refuse("metadata", "has at most %d keys", maxMetadata)
@@ -266,7 +268,7 @@ func (req *Request) title() string {
 	return title
 }
 
-// resolve finds what the request names, all of it in one factory.
+// resolve finds everything that the request names, in one factory.
 func (req *Request) resolve(live *applier.Live) (*applier.Revision, Spec, error) {
 	owner, name, qualified := strings.Cut(req.Agent, "/")
 	if !qualified {
@@ -287,8 +289,8 @@ func (req *Request) resolve(live *applier.Live) (*applier.Revision, Spec, error)
 	return r, spec, err
 }
 
-// environment finds the factory of the environment. A bare name, or none, is looked
-// for in the factory that is given, if one is.
+// environment finds the factory and the name of the environment. If within names a factory,
+// only that factory is searched for a bare name.
 func (req *Request) environment(live *applier.Live, within string) (*applier.Revision, string, error) {
 	const field = "config.environment_id"
 	owner, name, qualified := strings.Cut(req.Environment, "/")
@@ -339,7 +341,7 @@ func (req *Request) inherit(ctx context.Context, st *store.Store) (map[string]st
 	for id := req.Parent; id != 0; depth++ {
 		r, err := st.Runs.Get(ctx, id)
 		if errors.Is(err, store.ErrNotFound) && depth > 0 {
-			break // it was deleted with its age
+			break // the parent was deleted as too old
 		}
 		if errors.Is(err, store.ErrNotFound) || err == nil && !req.Caller.mayTouch(r.Factory) {
 			return nil, refuse("parent_run_id", "names no run")
@@ -366,8 +368,8 @@ func (req *Request) inherit(ctx context.Context, st *store.Store) (map[string]st
 	return merged, nil
 }
 
-// spec makes the spec of the run. An empty environment is that of the agent, or of
-// the factory's agentDefaults, if they name one.
+// spec makes the spec of the run. An empty environment means the environment of the agent, or
+// of the factory's agentDefaults, if they name one.
 func (req *Request) spec(f *factory.Factory, environment string, agent *factory.Agent) (Spec, error) {
 	settings := f.Defaults
 	if agent != nil {
@@ -403,7 +405,7 @@ func (req *Request) spec(f *factory.Factory, environment string, agent *factory.
 	if err := cmp.Or(req.grant(&s), req.suits(&s)); err != nil {
 		return Spec{}, err
 	}
-	s.Path = "factory.yaml" // what decided it, if nothing nearer did
+	s.Path = "factory.yaml" // unless the environment or the agent decided
 	if s.Environment != nil {
 		s.Path = s.Environment.Path
 	}
@@ -411,8 +413,8 @@ func (req *Request) spec(f *factory.Factory, environment string, agent *factory.
 	return s, nil
 }
 
-// grant takes a credential that the definitions have granted to the run, and refuses what a
-// command of the environment's own could not act on.
+// grant takes a credential that the definitions have granted to the run, and refuses settings
+// that the environment's own command could not act on.
 func (req *Request) grant(s *Spec) error {
 	const servers, auth = "config.mcp_servers", "config.harness_auth_secrets"
 	if s.Commanded() {
@@ -436,7 +438,7 @@ func (req *Request) grant(s *Spec) error {
 	return nil
 }
 
-// checkHarness refuses a harness that cannot be started by its name alone.
+// checkHarness refuses a harness that needs more than its name to start.
 func (req *Request) checkHarness(inherited factory.Harness) error {
 	const field = "config.harness.type"
 	switch asked := req.Harness.Type; {
@@ -449,7 +451,7 @@ func (req *Request) checkHarness(inherited factory.Harness) error {
 	return nil
 }
 
-// suits refuses what the agent of the run cannot do.
+// suits refuses a request that the agent of the run cannot meet.
 func (req *Request) suits(s *Spec) error {
 	if err := s.Plans(); err != nil {
 		return err
@@ -460,8 +462,9 @@ func (req *Request) suits(s *Spec) error {
 	return nil
 }
 
-// Plans refuses a plan of an agent that nothing keeps from changing files. Which agent is the
-// default, only a server knows.
+// Plans returns an error if Mode is ModePlan and the harness has no such mode, so that nothing
+// would keep the agent from changing files. The default harness counts as having it, because
+// only a server knows which harness is the default.
 func (s *Spec) Plans() error {
 	h := harness.Named(s.Harness.Type)
 	if s.Mode != ModePlan || !s.Commanded() && (h == nil && s.byDefault() || h != nil && h.Plans) {
@@ -484,7 +487,7 @@ func unsupported(field, format string, args ...any) *RefusedError {
 	return r
 }
 
-// environmentsOf says which environments a factory has that lacks one.
+// environmentsOf says which environments a factory has, for a message that it lacks one.
 func environmentsOf(f *factory.Factory, lacked string) string {
 	if len(f.Environments) == 0 {
 		return fmt.Sprintf("defines none; add environments/%s.yaml", lacked)

@@ -13,33 +13,34 @@ import (
 	"triphammer/server/store"
 )
 
-// Config is what a Desk needs, and what it has in common with the worker of its process.
+// Config is the configuration of a Desk, and of the worker of its process.
 type Config struct {
 	Store        *store.Store
 	Capabilities Capabilities
 
 	// Shared is set if other processes use the store too.
 	Shared bool
-	// Worker is what the store is to know of the worker of this process: its ID, Kind and
-	// Version. The worker sets the rest. Without a Kind, nothing is recorded.
+	// Worker has the ID, Kind and Version that the store records of the worker of this
+	// process. The worker sets the other fields. Without a Kind, nothing is recorded.
 	Worker store.Worker
 
 	// MaxRuns is how many runs may be in progress at once in this process. 0 starts none and
 	// leaves them queued (SPEC 13.3).
 	MaxRuns int
 	// MaxPerAutomation is how many runs of one automation may be in progress at once; 0:
-	// no such limit.
+	// any number.
 	MaxPerAutomation int
 
 	// Budget limits what all runs may use on a day (UTC), by its fields PerDay.
 	Budget factory.Budget
 
-	// How long workspaces are kept after the end of the last run that used them: in general,
-	// if that run has not SUCCEEDED, and at least if its conversation can go on. 0 means
-	// DefaultKeepWorkspaces, and of KeepFailed KeepWorkspaces. A negative time means not at all.
+	// These say how long a workspace is kept after the end of the last run that used it.
+	// KeepFailed counts if that run has not SUCCEEDED, else KeepWorkspaces. KeepSessions is
+	// the least time if its conversation can go on. 0 means DefaultKeepWorkspaces, but for
+	// KeepFailed KeepWorkspaces. A negative time means not at all.
 	KeepWorkspaces, KeepFailed, KeepSessions time.Duration
 
-	Observe func(Observation) // is called with what runs do; nil: nobody is told
+	Observe func(Observation) // is called for metrics; nil: there are none
 	Now     func() time.Time  // nil means time.Now
 	Logger  *slog.Logger      // nil means slog.Default
 }
@@ -48,7 +49,7 @@ type Config struct {
 // otherwise.
 const DefaultKeepWorkspaces = 24 * time.Hour
 
-// Fill sets what is not set to its default.
+// Fill sets fields that are not set to their defaults.
 func (c *Config) Fill() {
 	c.KeepWorkspaces = cmp.Or(c.KeepWorkspaces, DefaultKeepWorkspaces)
 	c.KeepFailed = cmp.Or(c.KeepFailed, c.KeepWorkspaces)
@@ -67,18 +68,18 @@ func (c *Config) Fill() {
 // Local is the worker of this process, as its Desk sees it.
 type Local interface {
 	Wake()                                 // runs may have been enqueued; it never blocks
-	Stop(id store.RunID, asked store.Stop) // its agent, if this worker executes the run
-	Works() bool                           // it has begun, and has not ended
+	Stop(id store.RunID, asked store.Stop) // stops the agent, if this worker executes the run
+	Works() bool                           // whether the worker has begun and has not ended
 	Blocked() string                       // why no queued run starts now; empty: nothing keeps all of them waiting
-	Full() bool                            // a further run would have to wait until one ends
-	Card() store.Worker                    // what it tells of itself
+	Full() bool                            // whether another run would have to wait until a run ends
+	Card() store.Worker                    // the worker's description of itself
 
 	Preflight(t *task.Task) (task.Place, error)   // task.Executor.Preflight
 	Workspace(name string) (path string, ok bool) // task.Executor.Workspace
 }
 
-// Desk answers what is asked of runs: what can be done with them, why they wait, where they are.
-// It executes none.
+// Desk answers requests about runs: what can be done with them, why they wait, where their files
+// are. It does not execute runs.
 type Desk struct {
 	cfg   Config
 	local Local // nil: this process executes no runs and never will
@@ -95,13 +96,13 @@ func NewDesk(cfg Config, local Local) *Desk {
 // works tells whether this process executes runs.
 func (d *Desk) works() bool { return d.local != nil && d.local.Works() }
 
-// Observation is what a run has just done here, for metrics. What is zero it did not do.
+// Observation tells metrics what has just happened to a run here. A zero field did not happen.
 type Observation struct {
 	Factory, Automation string
 	Waited              time.Duration  // from its creation to its first attempt, at least 1 ns
 	Used                store.Spending // since the last observation
 	Ended               store.RunState
-	Took                time.Duration // with Ended: its last attempt
+	Took                time.Duration // with Ended: the duration of its last attempt
 }
 
 // Wake tells the worker of this process that runs may have been enqueued. It never blocks.
@@ -114,14 +115,14 @@ func (d *Desk) Wake() {
 // Feed lets readers follow runs.
 func (d *Desk) Feed() *Feed { return d.feed }
 
-// Cancel cancels a run: a queued one at once, one in progress by stopping its
-// agent. by is who asked. A finished run is store.ErrTerminal.
+// Cancel cancels a run: a queued run at once, a run in progress by stopping its agent. by
+// names the person who asked. For a finished run, the error is store.ErrTerminal.
 func (d *Desk) Cancel(ctx context.Context, id store.RunID, by string) error {
 	return d.stop(ctx, id, store.StopCancel, by)
 }
 
-// Interrupt stops the agent of a run in progress. Its conversation can go on in another
-// run. A finished run is store.ErrTerminal, a queued one store.ErrConflict.
+// Interrupt stops the agent of a run in progress. The conversation can go on in another run.
+// The error is store.ErrTerminal for a finished run, and store.ErrConflict for a queued run.
 func (d *Desk) Interrupt(ctx context.Context, id store.RunID, by string) error {
 	return d.stop(ctx, id, store.StopInterrupt, by)
 }
@@ -144,7 +145,7 @@ func (d *Desk) stop(ctx context.Context, id store.RunID, asked store.Stop, by st
 	return nil
 }
 
-// Continue is FromConversation, of what this server keeps.
+// Continue does what FromConversation does, and refuses if the workspace is gone.
 func (d *Desk) Continue(ctx context.Context, of *store.Run, req Request) (store.NewRun, error) {
 	if err := d.unusable(ctx, of); err != nil {
 		return store.NewRun{}, err
@@ -152,7 +153,7 @@ func (d *Desk) Continue(ctx context.Context, of *store.Run, req Request) (store.
 	return FromConversation(ctx, d.cfg.Store, of, req, d.cfg.KeepSessions, d.cfg.Now())
 }
 
-// Retry is FromRun, of what this server keeps.
+// Retry does what FromRun does, and refuses to resume if the workspace is gone.
 func (d *Desk) Retry(ctx context.Context, of *store.Run, by Caller, resume bool) (store.NewRun, error) {
 	if resume || of.ConversationID != of.ID {
 		if err := d.unusable(ctx, of); err != nil {
@@ -162,7 +163,7 @@ func (d *Desk) Retry(ctx context.Context, of *store.Run, by Caller, resume bool)
 	return FromRun(ctx, d.cfg.Store, of, by, resume, d.cfg.KeepSessions, d.cfg.Now())
 }
 
-// AtCapacity tells whether another run would have to wait for one to end.
+// AtCapacity tells whether another run would have to wait until a run ends.
 func (d *Desk) AtCapacity(ctx context.Context) bool {
 	if !d.cfg.Shared {
 		return d.local == nil || d.local.Full()
@@ -171,10 +172,12 @@ func (d *Desk) AtCapacity(ctx context.Context) bool {
 	return err == nil && !slices.ContainsFunc(live, func(w *store.Worker) bool { return !w.Drain && w.Blocked == "" && w.Active < w.MaxRuns })
 }
 
-// loggedReason bounds the reason of a failed run in the log, in bytes. The run has all of it.
+// loggedReason bounds the reason of a failed run in the log, in bytes. The run itself has the
+// whole reason.
 const loggedReason = 500
 
-// Ended tells the log and the metrics of a run, if it has ended. The caller has just ended it.
+// Ended tells the log and the metrics of a run that the caller has just ended. A run that has
+// not ended changes nothing.
 func (d *Desk) Ended(r *store.Run) {
 	if !r.State.Terminal() {
 		return

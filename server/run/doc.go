@@ -1,18 +1,21 @@
-// Package run says what a run is, and answers what is asked of one (SPEC 9).
+// Package run says what a run is, and answers requests about runs (SPEC 9).
 //
-// Every run is made by a function of create.go: [FromAutomation] for a delivery or a
-// tick of a schedule, [FromHand] for who starts an automation, [FromRequest] for a caller of the API, [FromSchedule] for a
-// schedule that the API made. [FromConversation] makes one that goes on where another
-// run ended, [FromRun] one that does again what another run did (conversation.go). None
-// of them stores it.
+// One function makes each kind of run, and stores nothing:
+//
+//   - [FromAutomation]: for a delivery or a tick of a schedule
+//   - [FromHand]: for a person who starts an automation
+//   - [FromRequest]: for a caller of the API
+//   - [FromSchedule]: for a schedule that the API made
+//   - [FromConversation]: goes on where another run ended
+//   - [FromRun]: does again what another run did
 //
 // A run executes a [Spec]. The spec is made when definitions are applied and is
 // stored with the run, so a later commit cannot change a queued run.
 //
-// A [Desk] says why a run waits, what can be done with it and where its files are, lets readers
-// follow it, and takes what people ask of it. It executes nothing: that is package worker. What
-// the worker of this process has to say, the Desk asks by the interface [Local]; of the workers
-// of other processes it reads the store.
+// A [Desk] says why a run waits, what can be done with it and where its files are. It lets
+// readers follow runs, and carries out what people ask for. It does not execute runs:
+// package worker does. A Desk knows the worker of its own process by the interface [Local],
+// and the workers of other processes from the store.
 //
 // # States of a run
 //
@@ -30,7 +33,7 @@
 //	 |  |            the agent ended with status 0 ---------------> SUCCEEDED
 //	 |  |            somebody cancelled or interrupted the run ---> CANCELLED
 //	 |  |            the agent cannot start, full disk, budget,
-//	 |  |            or nobody has cured what made it fail -------> FAILED
+//	 |  |            or every attempt would fail alike -----------> FAILED
 //	 |  |
 //	 |  |            (the leader or the next start, if the transcript has how the attempt ended)
 //	 |  |
@@ -45,9 +48,9 @@
 //	 +--+            before the last attempt: after its delay
 //
 // SUCCEEDED, FAILED and CANCELLED are terminal: no call changes them. Spec.Retry says how
-// many attempts a run has: one, unless its definition says otherwise. A queued run stays
-// queued while the server is at its limit of runs, short of disk space, or stopped, until
-// its next attempt may start, and until the runs before it in its conversation have ended.
+// many attempts a run has: one, unless its definition sets another number. A queued run
+// stays queued while the server is at its limit of runs, short of disk space, or stopped. It
+// also waits for the delay of its next attempt, and for the runs before it in its conversation.
 //
 // Desk.Cancel does not end a run in progress by itself. It records the request
 // and stops the agent; the worker then records the end. If the agent ended by
@@ -55,6 +58,5 @@
 //
 // # What it does not do
 //
-// It does not decide which runs a delivery starts (package delivery). It does not
-// execute them (package worker).
+// Package delivery, not this package, decides which runs a delivery starts.
 package run

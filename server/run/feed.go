@@ -26,7 +26,7 @@ type Feed struct {
 	topics map[store.RunID]*topic
 }
 
-// topic is a run that is followed.
+// topic is a followed run.
 type topic struct {
 	followers int
 	stop      context.CancelFunc
@@ -170,22 +170,21 @@ func (f *Feed) refresh(ctx context.Context, runID store.RunID, t *topic) (finish
 // that it was given.
 type Position struct {
 	Seq   int64
-	State store.RunState // empty: none
+	State store.RunState // empty: no state was given yet
 }
 
 // News is one message to a follower: a state or an event.
 type News struct {
-	Position Position // after it
+	Position Position // the follower's position after this news
 	Run      *store.Run
 	Event    *store.Event // nil: the run is in State now
 	State    store.RunState
-	Last     bool // there is nothing more at the moment
+	Last     bool // there is no more news at the moment
 }
 
-// Follow calls tell with everything that happens to a run after a position, in order and
-// each once: QUEUED, INPROGRESS, the events of its transcript, and its end. It returns
-// after the end, or when ctx ends or tell fails. If nothing happens for as long as quiet,
-// it calls tell without news.
+// Follow calls tell once with each thing that happens to a run after a position, in order:
+// QUEUED, INPROGRESS, the events of its transcript, and its end. It returns after the end,
+// or when ctx ends or tell fails. Until then it also calls tell with nil, once per quiet.
 func (f *Feed) Follow(ctx context.Context, runID store.RunID, from Position, quiet time.Duration, tell func(*News) error) error {
 	t, leave := f.join(ctx, runID)
 	defer leave()
@@ -242,7 +241,7 @@ func (f *Feed) catchUp(ctx context.Context, run *store.Run, events []store.Event
 				return err
 			}
 			if len(some) == 0 {
-				break // they were deleted with their age
+				break // the events were deleted as too old
 			}
 		}
 		for i := range some {

@@ -13,8 +13,8 @@ import (
 	"triphammer/server/store"
 )
 
-// What happens to ticks that were missed because no server ran: `skip` starts nothing,
-// `once` starts one run for all of them.
+// These say what happens to ticks that were missed because no server ran: `skip` starts
+// nothing, `once` starts one run for all of them.
 const (
 	MissedSkip = "skip"
 	MissedOnce = "once"
@@ -34,18 +34,18 @@ const (
 type SchedulerConfig struct {
 	Store *store.Store
 	Live  *applier.Live
-	// Request reads what was asked for with a schedule that the API made, as it is
-	// stored. Its error is for the schedule's owner.
+	// Request reads the stored request of a schedule that the API made. Its error is for
+	// the schedule's owner.
 	Request func(stored []byte) (Request, error)
-	Wake    func()        // the manager; nil: nobody
-	Missed  string        // MissedSkip (also if empty) or MissedOnce
+	Wake    func()        // tells the worker of new runs; nil: nobody is told
+	Missed  string        // MissedSkip or MissedOnce; empty: MissedSkip
 	Poll    time.Duration // 0 means 10 s
 	Now     func() time.Time
 	Logger  *slog.Logger
 }
 
 // Scheduler starts runs at the ticks of schedules. Automations define schedules, and the
-// API makes them. A tick starts each of its runs once, across restarts and changes of the
+// API makes others. A tick starts each of its runs once, across restarts and changes of the
 // clock, because the store keeps which tick started which runs.
 type Scheduler struct {
 	cfg    SchedulerConfig
@@ -70,7 +70,7 @@ func NewScheduler(cfg SchedulerConfig) *Scheduler {
 	return &Scheduler{cfg: cfg, kick: make(chan struct{}, 1), synced: make(map[string]string)}
 }
 
-// Kick tells that schedules or definitions changed. It never blocks.
+// Kick tells the Scheduler that schedules or definitions changed. It never blocks.
 func (s *Scheduler) Kick() {
 	select {
 	case s.kick <- struct{}{}:
@@ -132,8 +132,8 @@ func (s *Scheduler) pass(ctx context.Context) (next time.Time, err error) {
 	return next, nil
 }
 
-// sync makes the stored schedules of a factory those that it defines, if it is
-// another revision than the last time.
+// sync makes the stored schedules of a factory equal to its definitions, if the revision is
+// not the same as at the last call.
 func (s *Scheduler) sync(ctx context.Context, r *applier.Revision) error {
 	version := r.ApplyID + " " + r.Commit.Hash
 	if s.synced[r.Factory] == version {
@@ -226,7 +226,7 @@ func (s *Scheduler) runs(ctx context.Context, schedule *store.Schedule) (runs []
 	return append(runs, own), by, ""
 }
 
-// applyOf is the apply of a revision; 0 for one that no store knows.
+// applyOf is the apply of a revision; 0 for a revision that is in no store.
 func applyOf(r *applier.Revision) store.ApplyID {
 	id, _ := store.ParseID[store.Apply](r.ApplyID)
 	return id

@@ -9,7 +9,7 @@ import (
 	"triphammer/server/store"
 )
 
-// What can be asked of a run.
+// These can be asked of a run.
 const (
 	AskCancel    = "cancel"
 	AskInterrupt = "interrupt"
@@ -74,8 +74,8 @@ func (d *Desk) goesOn(ctx context.Context, r *store.Run, spec *Spec) (bool, erro
 	return last == nil || c.Session != nil && !last.FinishedAt.Before(d.cfg.Now().Add(-d.cfg.KeepSessions)), nil
 }
 
-// Sent is the complete prompt that the agent of a run of this spec gets. headers are those of
-// the delivery that started it.
+// Sent is the complete prompt that the agent of a run of this spec gets. headers are the kept
+// headers of the delivery that started the run.
 func (s *Spec) Sent(r *store.Run, headers map[string]string) string {
 	var first strings.Builder
 	for _, skill := range s.AskedElsewhere() {

@@ -13,16 +13,16 @@ import (
 	"triphammer/server/store"
 )
 
-// WantedSkill is a skill as a request names it: NAME of one of the definitions, or
-// REPOSITORY:NAME or REPOSITORY:PATH of one in a repository of the workspace, which is named
-// by OWNER/NAME or NAME.
+// WantedSkill is a skill as a request names it: NAME for a skill of the definitions, or
+// REPOSITORY:NAME or REPOSITORY:PATH for a skill in a repository of the workspace, where
+// REPOSITORY is OWNER/NAME or NAME.
 type WantedSkill struct {
 	Field string // of the request
 	Text  string
 }
 
-// ask finds the skills by which the run is to work, and puts those of the definitions before
-// the prompt.
+// ask finds the skills that the run must work by, and puts the skills of the definitions
+// before the prompt.
 func (s *Spec) ask(ctx context.Context, st *store.Store, all []WantedSkill) error {
 	var texts []string
 	for _, wanted := range all {
@@ -89,8 +89,8 @@ func (s *Spec) clone(wanted WantedSkill, name string) (at int, owned string, err
 	return at, owned, err
 }
 
-// repositoryNames are the names of the repositories with those of their owners, as far as
-// their addresses have any.
+// repositoryNames are the names of the repositories, as OWNER/NAME if their addresses have an
+// owner.
 func (s *Spec) repositoryNames() []string {
 	var all []string
 	for _, r := range s.repositories() {
@@ -107,7 +107,7 @@ func orNone(names []string) string {
 	return strings.Join(names, ", ")
 }
 
-// AskedElsewhere are the skills that are read when the repositories are there.
+// AskedElsewhere are the asked skills in repositories, which are read after the clones.
 func (s *Spec) AskedElsewhere() (all []task.AskedSkill) {
 	for _, skill := range s.Asked {
 		if skill.Repository != "" {

@@ -28,12 +28,12 @@ type Spec struct {
 
 	Harness     factory.Harness `json:"harness,omitzero"`
 	Environment *Environment    `json:"environment,omitempty"`
-	Secrets     []string        `json:"secrets,omitempty"` // names of all that are granted, sorted
+	Secrets     []string        `json:"secrets,omitempty"` // names of all granted secrets, sorted
 
 	MCPServers              []MCPServer          `json:"mcp_servers,omitempty"`    // sorted by name
 	Skills                  []Skill              `json:"skills,omitempty"`         // sorted by name
 	Repositories            []factory.Repository `json:"repositories,omitempty"`   // of the factory, if the environment says nothing about them
-	SetupCommands           []string             `json:"setup_commands,omitempty"` // of the runner, before those of the environment
+	SetupCommands           []string             `json:"setup_commands,omitempty"` // of the runner; they run before the environment's
 	DockerImage             string               `json:"docker_image,omitempty"`   // of the environment, or else of the runner
 	Arch                    string               `json:"arch,omitempty"`           // of the runner: x86_64, aarch64 or any
 	Limits                  task.Limits          `json:"limits,omitzero"`          // of runner and environment: the lower of each
@@ -42,12 +42,12 @@ type Spec struct {
 	WorkerHost              string               `json:"worker_host,omitempty"` // the run waits for a worker of this name
 	TrustRepositorySettings bool                 `json:"trust_repository_settings,omitempty"`
 
-	// Lacking is an environment of another service, without which the run goes.
+	// Lacking names an environment of another service that the run goes without.
 	Lacking string `json:"lacking_environment,omitempty"`
 
 	// Mode is ModePlan, or empty: normal.
 	Mode string `json:"mode,omitempty"`
-	// Asked are the skills by which the run was asked to work.
+	// Asked are the skills that the run must work by.
 	Asked []task.AskedSkill `json:"asked_skills,omitempty"`
 
 	// Attachments were posted with the request.
@@ -61,15 +61,15 @@ type Spec struct {
 	Problem string `json:"problem,omitempty"`
 }
 
-// MCPServer, Skill and Retry are those of the definitions.
+// MCPServer, Skill and Retry are types of the definitions.
 type (
 	MCPServer = factory.MCPServer
 	Skill     = factory.Skill
 	Retry     = factory.Retry
 )
 
-// DefaultHarness is what the type oz, a bare model and no harness at all mean, if the
-// operator says nothing else.
+// DefaultHarness is the harness for the type oz, a bare model or no harness at all, unless
+// the operator sets another.
 const DefaultHarness = "claude"
 
 // Environment is a copy of the environment at the time when the spec was made.
@@ -90,8 +90,8 @@ type Environment struct {
 	Isolation     string               `json:"isolation,omitempty"`
 }
 
-// SpecFor makes the spec of an automation. If something keeps its runs from starting, that
-// is in Problem and not an error, because it must not prevent the apply.
+// SpecFor makes the spec of an automation. If something keeps its runs from starting, Problem
+// says so. This is no error, because it must not prevent the apply.
 func SpecFor(f *factory.Factory, a *factory.Automation) Spec {
 	s := Spec{Automation: a.Name, Path: a.Path, Blob: f.Blob(a.Path), Prompt: a.Prompt}
 	if agent := f.Agent(a.Agent); agent != nil {
@@ -102,7 +102,7 @@ func SpecFor(f *factory.Factory, a *factory.Automation) Spec {
 	return s
 }
 
-// Demand sets what the task asks of the executor.
+// Demand sets the fields of the task that the executor must satisfy.
 func (s *Spec) Demand(t *task.Task) {
 	t.Setup = s.SetupCommands
 	for _, r := range s.repositories() {
@@ -130,9 +130,9 @@ func DecodeSpec(data []byte) (Spec, error) {
 	return s, nil
 }
 
-// settle resolves the names in the settings, and records in Problem those that it cannot
-// resolve. What depends on the server, such as its default harness, is decided when a run
-// starts (Capabilities).
+// settle resolves the names in the settings, and records in Problem the names that it cannot
+// resolve. Settings that depend on the server, such as its default harness, are resolved when
+// a run starts (Capabilities).
 func (s *Spec) settle(f *factory.Factory, settings factory.Settings) {
 	s.Harness, s.WorkerHost = settings.Harness, settings.WorkerHost
 	s.Secrets = slices.Concat(f.Secrets, settings.Secrets)
@@ -164,10 +164,10 @@ func (s *Spec) settle(f *factory.Factory, settings factory.Settings) {
 	s.Secrets = slices.Compact(s.Secrets)
 }
 
-// macHost is the worker that a run on macOS waits for, if no other is named.
+// macHost is the worker that a run on macOS waits for, if it names no other worker.
 const macHost = "macos"
 
-// runOn takes what the runner says.
+// runOn takes the settings of the runner.
 func (s *Spec) runOn(r *factory.Runner) {
 	s.SetupCommands, s.DockerImage, s.Arch, s.Limits = r.SetupCommands, r.DockerImage, r.Arch, limitsOf(r.Resources)
 	if r.MacOS {
@@ -175,7 +175,7 @@ func (s *Spec) runOn(r *factory.Runner) {
 	}
 }
 
-// runIn takes what the environment says.
+// runIn takes the settings of the environment.
 func (s *Spec) runIn(f *factory.Factory, e *factory.Environment) {
 	s.Environment = environmentOf(f, e)
 	s.Secrets = append(s.Secrets, e.Secrets...)
@@ -209,8 +209,8 @@ func lowerBudget(a, b factory.Budget) factory.Budget {
 	}
 }
 
-// mergedServers are the servers of both lists, sorted by name. Of two with the same name,
-// the later counts.
+// mergedServers are the servers of all lists, sorted by name. A server of a later list
+// replaces a server of the same name.
 func mergedServers(lists ...[]MCPServer) []MCPServer {
 	byName := make(map[string]MCPServer)
 	for _, m := range slices.Concat(lists...) {
@@ -244,9 +244,9 @@ func (s *Spec) Times() (timeout, idle time.Duration) {
 	return s.Environment.Timeout, s.Environment.Idle
 }
 
-// Start completes the task with all that starts its agent. session is the conversation that
-// goes on, if one does. The environment's own command overrides the harness, because its
-// author knows the machine; nothing is known of its agent then.
+// Start completes the task with everything that starts its agent. session is the conversation
+// that goes on; empty: a new conversation begins. The environment's own command overrides the
+// harness, because its author knows the machine; then the result has nothing about the agent.
 func (s *Spec) Start(t *task.Task, session string) harness.Start {
 	if s.Commanded() {
 		t.Command = s.Environment.Command

@@ -12,12 +12,12 @@ import (
 	"triphammer/server/store"
 )
 
-// Workers are the workers that are known.
+// Workers are the workers that the store knows.
 func (d *Desk) Workers(ctx context.Context) ([]*store.Worker, error) {
 	all, err := d.cfg.Store.Workers.List(ctx)
 	if !d.cfg.Shared && d.works() {
 		for _, w := range all {
-			if w.ID == d.cfg.Worker.ID { // it is this process, which answers
+			if w.ID == d.cfg.Worker.ID { // the worker of this process answers right now
 				w.SeenAt, w.Silent, w.Blocked = d.cfg.Now(), 0, d.local.Card().Blocked
 			}
 		}
@@ -25,7 +25,7 @@ func (d *Desk) Workers(ctx context.Context) ([]*store.Worker, error) {
 	return all, err
 }
 
-// workerCache keeps what was read of the workers for a moment: lists of runs ask for it.
+// workerCache keeps the workers for a moment after they are read, for lists of runs.
 type workerCache struct {
 	mu  sync.Mutex
 	at  time.Time
@@ -34,7 +34,7 @@ type workerCache struct {
 
 const workersFor = 2 * time.Second
 
-// WorkerOf is the worker with an id; nil: it is not known any more.
+// WorkerOf is the worker with an id; nil: the store no longer knows it.
 func (d *Desk) WorkerOf(ctx context.Context, id string) (*store.Worker, error) {
 	if id == "" {
 		return nil, nil
@@ -65,8 +65,8 @@ func carries(w *store.Worker, host string) bool {
 	return host == "" || slices.Contains(w.Hosts(), host)
 }
 
-// noneCarries says that no worker that is connected has a name; empty: one has it. With no
-// name it says whether there is no worker at all.
+// noneCarries says that no connected worker has the name; empty: a worker has it. An empty
+// name stands for any worker.
 func (d *Desk) noneCarries(ctx context.Context, host string) (string, error) {
 	live, err := d.liveWorkers(ctx)
 	if err != nil || slices.ContainsFunc(live, func(w *store.Worker) bool { return carries(w, host) }) {
@@ -78,8 +78,8 @@ func (d *Desk) noneCarries(ctx context.Context, host string) (string, error) {
 	return store.WaitsFor(host) + "; none is connected (triphammer worker --name " + host + ")", nil
 }
 
-// LacksWorker says that a queued run asks for a worker of a name, and that none is connected;
-// else it is empty.
+// LacksWorker says that a queued run asks for a worker and that no worker of the name is
+// connected. It is empty otherwise.
 func (d *Desk) LacksWorker(ctx context.Context, r *store.Run) (string, error) {
 	if !d.cfg.Shared || r.State != store.Queued || !r.RunAt.IsZero() || r.Behind {
 		return "", nil
@@ -91,8 +91,8 @@ func (d *Desk) LacksWorker(ctx context.Context, r *store.Run) (string, error) {
 	return d.noneCarries(ctx, spec.WorkerHost)
 }
 
-// waitsForWorkers says why none of the workers has started a queued run. It is for a store
-// that several processes share.
+// waitsForWorkers says why no worker has started a queued run. It is for a store that several
+// processes share.
 func (d *Desk) waitsForWorkers(ctx context.Context, r *store.Run, spec *Spec) (string, error) {
 	live, err := d.liveWorkers(ctx)
 	if err != nil {
@@ -137,7 +137,7 @@ func (d *Desk) waitsForWorkers(ctx context.Context, r *store.Run, spec *Spec) (s
 }
 
 // lostWorkspace says that the workspace of a conversation is gone, or that the worker that has
-// it is not connected; empty: it is, or it has none.
+// it is not connected. It is empty if that worker is connected, or if there is no workspace yet.
 func (d *Desk) lostWorkspace(ctx context.Context, c *store.Conversation) (string, error) {
 	last := LastStarted(c)
 	if last == nil || last.Worker == d.cfg.Worker.ID {
@@ -148,7 +148,7 @@ func (d *Desk) lostWorkspace(ctx context.Context, c *store.Conversation) (string
 		return "", err
 	}
 	if w != nil && Outlives(w.Isolation) {
-		return task.ErrNoWorkspace.Error(), nil // it went with its run
+		return task.ErrNoWorkspace.Error(), nil // the workspace was deleted with its run
 	}
 	live, err := d.liveWorkers(ctx)
 	if err != nil || slices.ContainsFunc(live, func(w *store.Worker) bool { return w.ID == last.Worker }) {
@@ -161,7 +161,7 @@ func (d *Desk) lostWorkspace(ctx context.Context, c *store.Conversation) (string
 	return fmt.Sprintf("the workspace of this conversation is with the worker %s, which is not connected: try again when it is, or start a new run", name), nil
 }
 
-// LastStarted is the newest run of a conversation that a worker has or had; nil: none.
+// LastStarted is the newest run of a conversation that a worker has started; nil: there is none.
 func LastStarted(c *store.Conversation) (last *store.Run) {
 	for _, r := range c.Runs {
 		if r.Worker != "" && (last == nil || r.ID > last.ID) {
@@ -171,5 +171,5 @@ func LastStarted(c *store.Conversation) (last *store.Run) {
 	return last
 }
 
-// Outlives tells whether attempts of workers with that isolation outlive them.
+// Outlives tells whether attempts with the isolation outlive their worker.
 func Outlives(isolation string) bool { return isolation == task.Cluster }

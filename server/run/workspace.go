@@ -8,14 +8,14 @@ import (
 	"triphammer/server/store"
 )
 
-// Workspace is the folder with the files of a run. Runs of one conversation share theirs.
+// Workspace is the folder with the files of a run. Runs of one conversation share a Workspace.
 type Workspace struct {
 	Path      string    // on the machine of the server; empty: it was removed
-	KeptUntil time.Time // until then, unless the disk fills; zero: a run of its conversation has not ended
+	KeptUntil time.Time // unless the disk fills; zero: a run of the conversation has not ended
 }
 
-// Workspace finds the workspace of a run. It is nil if the run has had none yet, or if no
-// server is running or another worker has it, so that nobody knows.
+// Workspace finds the workspace of a run. It returns nil if the run has no workspace yet, or
+// if this process does not know it: no server is running, or another worker has it.
 func (d *Desk) Workspace(ctx context.Context, r *store.Run) (*Workspace, error) {
 	if !d.works() || r.StartedAt.IsZero() || d.cfg.Shared && r.Worker != d.cfg.Worker.ID {
 		return nil, nil
@@ -31,8 +31,8 @@ func (d *Desk) Workspace(ctx context.Context, r *store.Run) (*Workspace, error) 
 	return &Workspace{Path: path, KeptUntil: d.KeptUntil(c)}, nil
 }
 
-// keepFor is how long a workspace is kept after the end of the last run that used it. It is
-// the policy. sessions tells whether the conversation can go on.
+// keepFor is how long a workspace is kept after the end of the last run that used it.
+// sessions tells whether the conversation can go on.
 func (c *Config) keepFor(last store.RunState, sessions bool) time.Duration {
 	keep := c.KeepWorkspaces
 	if last != store.Succeeded {
@@ -44,7 +44,7 @@ func (c *Config) keepFor(last store.RunState, sessions bool) time.Duration {
 	return max(keep, 0)
 }
 
-// LastOf is the run of a conversation that ended last; nil while one has not ended.
+// LastOf is the run of a conversation that ended last; nil while a run has not ended.
 func LastOf(c *store.Conversation) *store.Run {
 	last := &store.Run{}
 	for _, r := range c.Runs {
@@ -58,8 +58,8 @@ func LastOf(c *store.Conversation) *store.Run {
 	return last
 }
 
-// KeptUntil is until when the workspace of a conversation is kept; zero while a run of it
-// has not ended.
+// KeptUntil is the time until which the workspace of a conversation is kept; zero while a run
+// of the conversation has not ended.
 func (d *Desk) KeptUntil(c *store.Conversation) time.Time {
 	last := LastOf(c)
 	if last == nil {
@@ -68,8 +68,8 @@ func (d *Desk) KeptUntil(c *store.Conversation) time.Time {
 	return last.FinishedAt.Add(d.cfg.keepFor(last.State, c.Session != nil))
 }
 
-// unusable is why no run can go on where another one ended, because its workspace is gone.
-// Nobody knows while no server runs that has the store for itself.
+// unusable returns an error if no run can go on where another run ended, because the workspace
+// is gone. While no server runs on a store of its own, this is not known, and no error.
 func (d *Desk) unusable(ctx context.Context, of *store.Run) error {
 	if d.cfg.Shared {
 		c, err := d.cfg.Store.Conversations.Get(ctx, of.ID)
@@ -96,7 +96,7 @@ func (d *Desk) unusable(ctx context.Context, of *store.Run) error {
 		return err
 	}
 	if LastOf(c) == nil || c.Session == nil {
-		return nil // it is about to be made, or something else is wrong
+		return nil // the workspace is about to be made, or something else is wrong
 	}
 	return &RefusedError{Conflict: true, Detail: task.ErrNoWorkspace.Error()}
 }

@@ -15,18 +15,17 @@ import (
 // form is a text in which a value may be printed.
 type form struct {
 	text  string
-	wraps bool // line breaks may be anywhere in it
+	wraps bool // line breaks may be anywhere in the text
 }
 
-// forms are the encodings in which programs commonly print a value: base64 at any
-// alignment, hex, percent encoding, string escapes of JSON, and what shells and HTML make
-// of it.
+// forms are the encodings in which programs commonly print a value: base64 at any alignment,
+// hex, percent encoding, string escapes of JSON, and the quotings of shells and HTML.
 func forms(text string) []form {
 	var wrapping, all []string
 	for _, encoding := range []*base64.Encoding{base64.RawStdEncoding, base64.RawURLEncoding} {
 		for offset := range 3 {
 			padded := append(make([]byte, offset), text...)
-			// Characters that also hold bits of a neighbour are left out.
+			// Leave out characters that also hold bits of a neighbour.
 			from, to := (offset*8+5)/6, len(padded)*8/6
 			wrapping = append(wrapping, encoding.EncodeToString(padded)[from:to])
 		}
@@ -43,8 +42,8 @@ func forms(text string) []form {
 		out = append(out, form{text: text})
 	}
 	for _, text := range wrapping {
-		// A break among the first characters would hide the beginning from the index, so
-		// each of them may be the first.
+		// A break among the first characters would hide the beginning from the index, so each
+		// of these characters may be the first.
 		for from := range min(indexed, len(text)) {
 			if text[from] != ' ' {
 				out = append(out, form{text: text[from:], wraps: true})
@@ -57,7 +56,7 @@ func forms(text string) []form {
 var hexPairs = regexp.MustCompile("..")
 
 // wrapped are the lines of a long base64 text, as base64(1) (76 characters) and PEM
-// writers (64) break it, in case only some of them are printed.
+// writers (64) break it, in case a program prints only some lines.
 func wrapped(text string) []string {
 	var lines []string
 	for _, width := range []int{64, 76} {
@@ -69,8 +68,8 @@ func wrapped(text string) []string {
 	return lines
 }
 
-// percent are the percent encodings: of Go, of encodeURIComponent and of those
-// that leave only the unreserved characters of RFC 3986, in either case.
+// percent are the percent encodings of Go, of encodeURIComponent, and of programs that leave
+// only the unreserved characters of RFC 3986, with upper-case and lower-case digits.
 func percent(text string) []string {
 	var all []string
 	for _, plain := range []string{"-._~", "-._~!'()*"} {
@@ -104,9 +103,9 @@ func lowerEscapes(text string) string {
 	return string(out)
 }
 
-// quoted are the inner texts of JSON strings: with and without the escapes for HTML,
-// with escaped slashes, and in ASCII only. Each is also there as a string within a JSON
-// string, as in a tool call that a harness reports.
+// quoted are the inner texts of JSON strings: with and without the escapes for HTML, with
+// escaped slashes, and in ASCII. Each also comes as a string within a JSON string, as in a
+// tool call that a harness reports.
 func quoted(text string) []string {
 	escaped := jsonString(text, false)
 	all := []string{escaped, jsonString(text, true), strings.ReplaceAll(escaped, "/", `\/`), ascii(escaped)}
@@ -125,7 +124,7 @@ func jsonString(text string, forHTML bool) string {
 	return s[1 : len(s)-1]
 }
 
-// ascii escapes what is not ASCII as UTF-16 units.
+// ascii escapes characters outside ASCII as UTF-16 units.
 func ascii(escaped string) string {
 	var out strings.Builder
 	for _, c := range escaped {
@@ -143,7 +142,7 @@ func ascii(escaped string) string {
 }
 
 // shell are the words that a shell reads as the text: in single quotes, in double quotes,
-// with backslashes (printf %q), and as bash writes control characters ($'…').
+// with backslashes (printf %q), and with bash's form of control characters ($'…').
 func shell(text string) []string {
 	slashed := func(special string) string {
 		var out strings.Builder
@@ -176,7 +175,7 @@ func shell(text string) []string {
 	}
 }
 
-// markup is the text in HTML and XML, by the names and by the numbers of characters.
+// markup are the forms of the text in HTML and XML, with names and with numbers of characters.
 func markup(text string) []string {
 	all := []string{html.EscapeString(text)}
 	for _, quotes := range [][2]string{{`"`, "'"}, {"&quot;", "&apos;"}, {"&quot;", "&#x27;"}, {"&quot;", "'"}} {

@@ -7,22 +7,22 @@ import (
 	"strings"
 )
 
-// Values shorter than these are not hidden, because their text occurs too often.
+// Shorter values are not hidden, because their text occurs too often. The lengths are in bytes.
 const (
 	minExact   = 4 // unencoded
 	minEncoded = 8 // in other encodings, and single lines of a longer value
 )
 
 // Redactor hides values in text: unencoded, per line, and in the encodings in which
-// programs commonly print them (forms). It also hides what has the form of a well-known
+// programs commonly print them (forms). It also hides texts in the form of a well-known
 // kind of credential (tokens). It does not hide a value that a program transforms in
 // another way. It is safe for concurrent use.
 //
-// If hidden texts overlap, everything that any of them covers is hidden, so that no
-// part of one stays.
+// If hidden texts overlap, the Redactor hides everything that any of them covers, so that
+// no part of a value stays.
 type Redactor struct {
 	forms   map[uint32][]form // by their first bytes
-	starts  map[string]bool   // what forms begin with, if it is shorter than that
+	starts  map[string]bool   // beginnings of forms that are shorter than the index
 	present [1 << 16 / 64]uint64
 }
 
@@ -71,7 +71,7 @@ func (r *Redactor) add(f form, shortest int) {
 	}
 }
 
-// mark lets the scan look closer where a text begins with start.
+// mark makes the scan look closer at texts that begin with start.
 func (r *Redactor) mark(start uint32) {
 	h := hash(start)
 	r.present[h/64] |= 1 << (h % 64)
@@ -101,16 +101,16 @@ type scan struct {
 	before   [2]byte // the bytes before the text
 }
 
-// redact appends the redacted text to out. Unless the text is final, it stops where a
-// value could begin that is cut off at the end of the text, and returns the rest. Each
-// decision depends only on the bytes from its position on and the two before, so a stream
-// is redacted like the whole text, wherever it is cut.
+// redact appends the redacted text to out. Unless the text is final, it stops where a value
+// could begin that the end of the text cuts off, and returns the rest. Each decision depends
+// only on the bytes from its position on and the two bytes before. So a stream is redacted
+// like the whole text, wherever it is cut.
 func (s *scan) redact(out, text []byte, final bool) (_, rest []byte) {
 	r := s.redactor
-	clear := 0 // text[clear:i] is to be copied
+	clear := 0 // text[clear:i] will be copied
 	i := 0
 	for ; i < len(text); i++ {
-		if s.covered == 0 { // almost always: nothing is hidden here, and nothing begins here
+		if s.covered == 0 { // almost always
 			for i+indexed <= len(text) && !r.marked(text[i:]) {
 				i++
 			}
@@ -135,7 +135,7 @@ func (s *scan) redact(out, text []byte, final bool) (_, rest []byte) {
 	return append(out, text[clear:i]...), text[i:]
 }
 
-// last are the last bytes of the text, or before it.
+// last are the last two bytes of the text, or of the text before it.
 func (s *scan) last(text []byte) [2]byte {
 	switch n := len(text); n {
 	case 0:
@@ -147,8 +147,8 @@ func (s *scan) last(text []byte) [2]byte {
 	}
 }
 
-// at returns how many bytes at the beginning of text are hidden, and whether it could be
-// more if there were more text.
+// at returns how many bytes at the beginning of text are hidden. open tells that more text could
+// hide more bytes.
 func (r *Redactor) at(text []byte, before [2]byte) (n int, open bool) {
 	if len(text) < indexed {
 		return 0, r.starts[string(text)] || follows(before) && tokenStarts[string(text)]
@@ -167,11 +167,11 @@ func (r *Redactor) at(text []byte, before [2]byte) (n int, open bool) {
 	return n, open
 }
 
-// maxBreak bounds what is taken for a line break, in bytes.
+// maxBreak is the length of the longest line break, in bytes.
 const maxBreak = 8
 
-// match returns the length of the form at the beginning of text, and whether the form
-// could be there if there were more text.
+// match returns the length of the form at the beginning of text. open tells that more text could
+// complete the form.
 func (f form) match(text []byte) (n int, open bool) {
 	if !f.wraps {
 		if len(text) < len(f.text) {
@@ -208,7 +208,7 @@ func lineBreak(text []byte) int {
 		return 1
 	case text[0] != '\\':
 		return 0
-	case len(text) == 1 || text[1] == '\\': // a backslash is escaped where a string is in a string
+	case len(text) == 1 || text[1] == '\\': // a backslash is escaped in a string within a string
 		return 1
 	case text[1] == 'n' || text[1] == 'r':
 		return 2
@@ -216,8 +216,8 @@ func lineBreak(text []byte) int {
 	return 0
 }
 
-// Writer redacts a stream, also where a value is split over writes. It holds back only
-// the beginning of a possible value; Flush writes that.
+// Writer makes a writer that redacts a stream, even a value that is split over writes. It holds
+// back only the beginning of a possible value, which Flush writes.
 func (r *Redactor) Writer(w io.Writer) *RedactWriter {
 	return &RedactWriter{scan: scan{redactor: r}, to: w}
 }
@@ -246,8 +246,8 @@ func (w *RedactWriter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// Flush writes what was held back. Call it when the stream ends, or when what follows
-// does not continue it.
+// Flush writes the bytes that were held back. Call it when the stream ends, or when the next bytes
+// do not continue it.
 func (w *RedactWriter) Flush() error {
 	out, _ := w.scan.redact(nil, w.held, true)
 	w.held = nil

@@ -20,18 +20,18 @@ import (
 
 const (
 	keySize    = 32   // bytes: AES-256
-	maxKeyFile = 1024 // bytes that are read of a key file, far more than it has
+	maxKeyFile = 1024 // bytes that are read of a key file, far more than a key needs
 )
 
-// ErrWrongKey is what Open returns for data that another key sealed.
+// ErrWrongKey is the error of Key.Open for data that another key sealed.
 var ErrWrongKey = errors.New("sealed with another key")
 
-// Key seals values with AES-256-GCM, under a random nonce each. It does not
-// print itself, and is safe for concurrent use.
+// Key seals values with AES-256-GCM, each with a random nonce. It does not print itself, and is
+// safe for concurrent use.
 type Key struct {
 	aead cipher.AEAD
 	id   [8]byte
-	root []byte // from which other keys are derived
+	root []byte // Derive makes other keys from it
 }
 
 // NewKey makes a Key from 32 bytes.
@@ -55,13 +55,13 @@ func NewKey(raw []byte) (*Key, error) {
 }
 
 // Derive makes another key, of 32 bytes, for one purpose. Every process with this key makes
-// the same.
+// the same key.
 func (k *Key) Derive(purpose string) []byte {
-	derived, _ := hkdf.Key(sha256.New, k.root, nil, purpose, keySize) // the length is one that it has
+	derived, _ := hkdf.Key(sha256.New, k.root, nil, purpose, keySize) // fails only for a greater length
 	return derived
 }
 
-// ID is a fingerprint of the key; it may be stored beside what it sealed.
+// ID is a fingerprint of the key. It may be stored beside the sealed data.
 func (k *Key) ID() string { return hex.EncodeToString(k.id[:]) }
 
 func (k *Key) String() string { return "sealing key " + k.ID() }
@@ -69,7 +69,7 @@ func (k *Key) String() string { return "sealing key " + k.ID() }
 // GoString keeps %#v from printing the cipher.
 func (k *Key) GoString() string { return k.String() }
 
-// Seal encrypts plain and binds it to its context aad: Open needs the same context.
+// Seal encrypts plain and binds it to the context aad: Open needs the same context.
 func (k *Key) Seal(plain, aad []byte) []byte {
 	nonce := make([]byte, k.aead.NonceSize())
 	_, _ = rand.Read(nonce) // never fails (crypto/rand)
@@ -77,8 +77,8 @@ func (k *Key) Seal(plain, aad []byte) []byte {
 	return k.aead.Seal(out, nonce, plain, aad)
 }
 
-// Open decrypts what Seal made with the same context. It returns ErrWrongKey for data
-// that another key sealed, and another error for data that was changed.
+// Open decrypts the result of Seal with the same context. It returns ErrWrongKey for data that
+// another key sealed, and another error for data that was changed.
 func (k *Key) Open(sealed, aad []byte) ([]byte, error) {
 	n := len(k.id) + k.aead.NonceSize()
 	if len(sealed) < n {
@@ -112,11 +112,11 @@ func LoadOrCreateKey(path string) (*Key, error) {
 	return NewKey(raw)
 }
 
-// NextKeyFile is the path of the key that is to replace a key file.
+// NextKeyFile is the path of the next key, which replaces a key file.
 func NextKeyFile(path string) string { return path + ".next" }
 
-// CreateNextKey makes the key that is to replace a key file, in a file beside it, and
-// syncs it. It uses a key that is already there: an interrupted replacement left it.
+// CreateNextKey makes the next key durable in NextKeyFile. If an interrupted replacement left a
+// next key, CreateNextKey uses that key.
 func CreateNextKey(path string) (*Key, error) {
 	if err := os.Remove(NextKeyFile(path)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
@@ -132,16 +132,17 @@ func TakeNextKey(path string) error {
 	return SyncFolder(filepath.Dir(path))
 }
 
-// LoadKey reads a key file: 32 bytes in base64. Only its owner may be able to read the
-// file, or root hands it to this user by its group or its access list, as systemd does with
-// credentials and Kubernetes with secrets. Errors say what to do, and never quote the file.
+// LoadKey reads a key file: 32 bytes in base64. It refuses a file that others than its owner can
+// read, unless root hands the file to this user by its group or its access list, as systemd
+// does with credentials and Kubernetes with secrets. Errors say what to do, and never quote
+// the file.
 func LoadKey(path string) (*Key, error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, fmt.Errorf("reading the sealing key: %w", err)
 	}
 	defer func() { _ = f.Close() }()
-	info, err := f.Stat() // of the open file, not of one that has the name by now
+	info, err := f.Stat() // of the open file, even if another file has the name by now
 	if err != nil {
 		return nil, fmt.Errorf("reading the sealing key: %w", err)
 	}
@@ -168,8 +169,8 @@ func handed(info fs.FileInfo) bool {
 	return ok && st.Uid == 0 && os.Geteuid() != 0
 }
 
-// createKey writes the whole file under another name and links it into place,
-// so that a crash leaves a key or none.
+// createKey writes the whole file under another name and links it into place, so that a crash
+// leaves a whole key or no key.
 func createKey(path string, raw []byte) error {
 	f, err := os.CreateTemp(filepath.Dir(path), ".key-*") // mode 0600
 	if err != nil {
@@ -187,7 +188,7 @@ func createKey(path string, raw []byte) error {
 	return SyncFolder(filepath.Dir(path))
 }
 
-// SyncFolder makes it durable that files in a folder were made, renamed or removed.
+// SyncFolder makes durable that files in a folder were made, renamed or removed.
 func SyncFolder(path string) error {
 	dir, err := os.Open(path)
 	if err != nil {

@@ -1,10 +1,12 @@
-// Package secret has what protects secrets (SPEC 9.5, 10.1, 10.2): a [Value] that does
-// not print itself, the key that seals values at rest, the tokens that this server
-// gives out, and the redactor that removes granted secrets from transcripts.
+// Package secret protects secrets (SPEC 9.5, 10.1, 10.2):
 //
-// The redactor finds a secret and its common encodings, and well-known kinds of
-// credentials. It cannot find a secret that the agent changed in another way, and does not
-// hide values of less than 4 bytes.
+//   - A [Value] does not print itself.
+//   - A [Key] seals values at rest.
+//   - [NewToken] makes the tokens that the server gives out.
+//   - A [Source] has managed secrets outside the store.
+//   - A [Redactor] removes granted secrets from transcripts. It finds a secret and its
+//     common encodings, and well-known kinds of credentials. It cannot find a secret that
+//     the agent changed in another way, and does not hide values of less than 4 bytes.
 package secret
 
 import (
@@ -20,8 +22,8 @@ import (
 
 const hidden = "[redacted]"
 
-// Value is a secret in memory. However it is printed, logged or encoded, it
-// shows as "[redacted]"; only Reveal gives it out.
+// Value is a secret in memory. Printed, logged or encoded in any way, it shows as "[redacted]".
+// Only Reveal gives it out.
 type Value struct{ text string }
 
 // New makes a Value.
@@ -35,7 +37,7 @@ func (v Value) IsZero() bool { return v.text == "" }
 
 func (v Value) String() string { return hidden }
 
-// Format covers every verb of package fmt, also those that ignore String.
+// Format covers every verb of package fmt, even verbs that ignore String.
 func (v Value) Format(f fmt.State, _ rune) { _, _ = f.Write([]byte(hidden)) }
 
 // MarshalText also covers encoding/json, as a value and as a key.
@@ -44,8 +46,8 @@ func (v Value) MarshalText() ([]byte, error) { return []byte(hidden), nil }
 // LogValue implements slog.LogValuer.
 func (v Value) LogValue() slog.Value { return slog.StringValue(hidden) }
 
-// Origin is the part of an address that is no secret: its scheme and host. The path of a
-// hook can be a credential.
+// Origin is the scheme and host of an address. The path is left out, because the path of a hook
+// can be a credential.
 func Origin(address string) string {
 	u, err := url.Parse(address)
 	if err != nil || u.Scheme == "" || u.Host == "" {

@@ -42,15 +42,15 @@ func Warning(value string) string {
 type Source interface {
 	// Lookup reads the value of a secret now; found is false if the source has none.
 	Lookup(name string) (value Value, found bool, err error)
-	// Names are those of the secrets that it has, sorted.
+	// Names are the names of the source's secrets, sorted.
 	Names() ([]string, error)
-	// String says where that is, without a value.
+	// String names the source, without a value.
 	String() string
 }
 
-// Dir is a folder with a file for each secret, named like it: secrets of Docker
-// (/run/secrets) and Kubernetes, credentials of systemd. One newline at the end
-// of a file is dropped.
+// Dir is a folder with a file for each secret. The file has the name of the secret, as with
+// secrets of Docker (/run/secrets) and Kubernetes, and credentials of systemd. One newline
+// at the end of a file is dropped.
 func Dir(path string) Source { return dir(path) }
 
 type dir string

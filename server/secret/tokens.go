@@ -6,9 +6,9 @@ import (
 	"strings"
 )
 
-// A credential of a well-known kind is hidden also if it was not granted: an agent can
-// find one in a repository, or be given one by a service. Only kinds whose form leaves no
-// doubt are here, because hiding too much makes a transcript useless.
+// A credential of a well-known kind is hidden even if it was not granted, because an agent can
+// find it in a repository or get it from a service. Only kinds with an unmistakable form are
+// here, because hiding too much makes a transcript useless.
 
 const (
 	digits  = "0123456789"
@@ -19,7 +19,7 @@ const (
 	own     = tokenRandom + tokenChecked
 )
 
-// kinds are credentials that are a prefix with a number of characters of a set.
+// kinds are credentials that consist of a prefix and a number of characters of a set.
 var kinds = []struct {
 	prefixes    string
 	set         string
@@ -43,8 +43,8 @@ var kinds = []struct {
 // matcher is form.match for a kind of credential.
 type matcher func(text []byte) (n int, open bool)
 
-// tokens are the kinds of credentials by what a text begins with; tokenStarts are the
-// shorter beginnings.
+// tokens are the kinds of credentials by their first bytes; tokenStarts are the shorter
+// beginnings.
 var tokens, tokenStarts = tokenIndex()
 
 func tokenIndex() (index map[uint32][]matcher, starts map[string]bool) {
@@ -76,8 +76,8 @@ func tokenIndex() (index map[uint32][]matcher, starts map[string]bool) {
 	return index, starts
 }
 
-// follows tells whether a credential can begin after two bytes. It cannot begin within a
-// word. The letter of \n in a string of JSON is no part of a word.
+// follows tells whether a credential can begin after two bytes. It cannot begin within a word.
+// The letter of \n in a JSON string is no part of a word.
 func follows(before [2]byte) bool {
 	return !inWord(before[1]) || before[0] == '\\' && strings.IndexByte("nrt", before[1]) >= 0
 }
@@ -86,8 +86,8 @@ func inWord(c byte) bool {
 	return '0' <= c && c <= '9' || 'A' <= c && c <= 'Z' || 'a' <= c && c <= 'z' || c == '_'
 }
 
-// count is how many bytes at the beginning of text are in a set, at most most. all tells
-// that these are all of the text, and that there could be more.
+// count is how many bytes at the beginning of text are in a set, at most most. all tells that
+// the whole text is in the set, so that more text could add to the count.
 func count(text []byte, set string, most int) (n int, all bool) {
 	for n < len(text) && n < most && strings.IndexByte(set, text[n]) >= 0 {
 		n++
@@ -113,7 +113,7 @@ func matchRun(text []byte, prefix, set string, least, most int) (n int, open boo
 	n, _ = count(rest, set, most)
 	switch {
 	case n == len(rest):
-		open = true // it may go on, also beyond what is allowed
+		open = true // more text may follow, even more than is allowed
 	case inWord(rest[n]):
 		return 0, false
 	}
@@ -129,8 +129,8 @@ const (
 	maxHeader = 48
 )
 
-// matchKey matches a private key in PEM, with line breaks as they are or as in a string of
-// JSON. It needs not have an end.
+// matchKey matches a private key in PEM, with plain line breaks or with line breaks as in a JSON
+// string. The key may lack its end.
 func matchKey(text []byte) (n int, open bool) {
 	const begin, private, end, dashes = "-----BEGIN ", "PRIVATE KEY-----", "-----END ", "-----"
 	if ok, open := matchPrefix(text, begin); !ok {

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// The beginnings of ids, by what they are of.
+// The prefixes of ids.
 const (
 	DeliveryPrefix      = "dlv_"
 	RunPrefix           = "run_"
@@ -28,15 +28,15 @@ type SectionGroup struct {
 	Entries []Section
 }
 
-// Sections are what the navigation of the pages leads to.
+// Sections are the entries of the navigation of the pages.
 var Sections = []SectionGroup{
 	{"Work", []Section{{"Overview", "/", "overview"}, {"Deliveries", "/deliveries", "deliveries"}, {"Runs", "/runs", "runs"}, {"Schedules", "/schedules", "schedules"}}},
 	{"Factory", []Section{{"Webhooks", "/webhooks", "webhooks"}, {"Automations", "/automations", "automations"}, {"Environments", "/environments", "environments"}, {"Agents", "/agents", "agents"}, {"Definition", "/definition", "definition"}}},
 	{"Server", []Section{{"Secrets", "/secrets", "secrets"}, {"Keys and people", "/people", "people"}, {"Audit", "/audit", "audit"}, {"System", "/system", "system"}, {"Guides", "/docs", "guides"}}},
 }
 
-// pageNames are pages that stand where those of things do, and mark is before a thing of that
-// name: no name begins with it.
+// pageNames are the names of pages beside the pages of things. The address of a thing with such a
+// name has mark before the name. No name begins with mark.
 var pageNames = []string{"new", "test"}
 
 const mark = "~"

@@ -1,5 +1,5 @@
 // Package terms has the words that the store, the API and its clients share: outcomes, stages,
-// states and scopes. A client knows them without the server behind them.
+// states, scopes and prefixes of ids.
 package terms
 
 import (
@@ -19,7 +19,7 @@ const (
 	RejectedTooLarge    Outcome = "rejected_too_large"
 )
 
-// Outcomes are all of them.
+// Outcomes are all outcomes.
 var Outcomes = []Outcome{Accepted, Duplicate, RejectedAuth, RejectedInvalidJSON, RejectedTooLarge}
 
 // Label is the wording of SPEC C2.3.
@@ -52,16 +52,16 @@ func (o Outcome) Came(started int) string {
 	return Counted(started, "run")
 }
 
-// Stages are those at which a delivery can leave the belt.
+// Stages are the stages at which a delivery can leave the belt.
 var Stages = []string{"received", "authenticated", "parsed", "new", "matched", "run"}
 
-// Went stands for the deliveries that did not leave the belt: they started a run.
+// Went is the stage of deliveries that did not leave the belt, because they started a run.
 const Went = "none"
 
 // The outcomes of a stage.
 const (
 	Passed     = "passed"
-	Active     = "active" // it is there now
+	Active     = "active" // the present stage
 	Stopped    = "stopped"
 	NotReached = "not_reached"
 )
@@ -91,7 +91,7 @@ const (
 	Cancelled  RunState = "CANCELLED"
 )
 
-// RunStates are all of them.
+// RunStates are all states.
 var RunStates = []RunState{Queued, InProgress, Succeeded, FailedRun, Cancelled}
 
 // Terminal tells whether a run in this state has finished.
@@ -101,11 +101,11 @@ func (r RunState) Terminal() bool { return r == Succeeded || r == FailedRun || r
 const (
 	ScopeRuns    = "runs"    // create, read and cancel runs
 	ScopeRead    = "read"    // read everything
-	ScopeOperate = "operate" // runs and read, and keep it going: replay, pause, apply, pin
+	ScopeOperate = "operate" // runs, read, and replay, pause, apply and pin
 	ScopeManage  = "manage"  // everything
 )
 
-// Scopes are all of them, the least first.
+// Scopes are all scopes, the least first.
 var Scopes = []string{ScopeRuns, ScopeRead, ScopeOperate, ScopeManage}
 
 // Counted is a number of things: "1 run", "2 runs".

@@ -16,8 +16,8 @@ import (
 	"triphammer/server/store"
 )
 
-// adoptTime is how long an attempt that outlives its worker waits for another one, before it
-// counts as lost.
+// adoptTime is how long an attempt that outlives its worker waits for another worker, before
+// it counts as lost.
 const adoptTime = 5 * time.Minute
 
 // outliving is the executor, if its attempts outlive this worker.
@@ -26,8 +26,8 @@ func (m *Manager) outliving() (task.Outliving, bool) {
 	return o, ok && o.Outlives()
 }
 
-// leaseWatch tells which leases are over, without comparing clocks: those that were seen
-// unchanged for longer than they last.
+// leaseWatch tells which leases are over, without comparing clocks: a lease is over if it was
+// seen unchanged for longer than it lasts.
 type leaseWatch map[store.RunID]heldSince
 
 type heldSince struct {
@@ -35,14 +35,14 @@ type heldSince struct {
 	since time.Time
 }
 
-// over are those of the leases that are over. begun is when they were asked for. more is how
+// over selects the leases that are over. begun is when the leases were asked for. more is how
 // much longer an attempt may take.
 func (w leaseWatch) over(held []store.Held, begun time.Time, more func(store.Held) time.Duration) (lost []store.Held) {
 	now := make(leaseWatch, len(held))
 	for _, h := range held {
 		s, ok := w[h.RunID]
 		if !ok || s.Held != h {
-			s = heldSince{h, time.Now()} // it was renewed at the latest now
+			s = heldSince{h, time.Now()} // the renewal was now at the latest
 		}
 		if begun.Sub(s.since) > h.Lasts+more(h) {
 			lost = append(lost, h)
@@ -56,8 +56,9 @@ func (w leaseWatch) over(held []store.Held, begun time.Time, more func(store.Hel
 	return lost
 }
 
-// takeBack adopts what is in progress of what this worker had, or of all workers, if nobody
-// else can have it. It comes before this worker tells what it is now.
+// takeBack adopts the attempts in progress that this worker had before it was restarted. With
+// all it adopts the attempts of every worker, for a store without other workers. It must come
+// before this worker is enrolled.
 func (m *Manager) takeBack(ctx context.Context, all bool) error {
 	if _, ok := m.outliving(); !ok {
 		return nil
@@ -72,7 +73,7 @@ func (m *Manager) takeBack(ctx context.Context, all bool) error {
 	return nil
 }
 
-// take adopts those of the attempts that outlive their worker.
+// take adopts the lost attempts that outlive their worker.
 func (m *Manager) take(ctx context.Context, lost []store.Held) ([]adoption, error) {
 	lost = slices.DeleteFunc(lost, func(h store.Held) bool { return !run.Outlives(h.Isolation) })
 	if len(lost) == 0 {
@@ -90,10 +91,10 @@ func (m *Manager) take(ctx context.Context, lost []store.Held) ([]adoption, erro
 // adoption is an attempt that this worker takes up.
 type adoption struct {
 	lease store.Lease
-	begun time.Time // the lease
+	begun time.Time // when the lease began
 }
 
-// adopt takes attempts up whose worker is lost and that outlive it, until ctx ends.
+// adopt takes up attempts that outlive their lost worker, until ctx ends.
 func (m *Manager) adopt(ctx context.Context, start func(adoption)) {
 	known := make(leaseWatch)
 	tick := time.NewTicker(min(reapTime, m.cfg.Lease/4))
@@ -109,7 +110,7 @@ func (m *Manager) adopt(ctx context.Context, start func(adoption)) {
 		var all []adoption
 		if err == nil && !m.draining.Load() {
 			lost := known.over(held, begun, func(store.Held) time.Duration { return 0 })
-			lost = slices.DeleteFunc(lost, func(h store.Held) bool { return m.has(h.RunID) }) // it still lets go of them
+			lost = slices.DeleteFunc(lost, func(h store.Held) bool { return m.has(h.RunID) }) // this worker still lets go of them
 			all, err = m.take(context.WithoutCancel(ctx), lost)
 		}
 		if err != nil && ctx.Err() == nil {
@@ -121,23 +122,23 @@ func (m *Manager) adopt(ctx context.Context, start func(adoption)) {
 	}
 }
 
-// replayed is what of an attempt another worker has stored. The new worker reads the whole
-// report of the attempt again, and makes all events of it again. Those that are stored
-// already are left out: no line is lost, and none is there twice.
+// replayed is the part of an attempt's transcript that another worker has stored. The new
+// worker reads the whole report of the attempt again, and makes all its events again, except
+// the stored events. So no line is lost, and no line is there twice.
 type replayed struct {
-	begun bool                 // its beginning is stored, which comes first
+	begun bool                 // the event of the beginning is stored
 	text  map[string]int       // bytes of output, by stream
-	other map[string]int       // other events, by what two readings of them have in common
+	other map[string]int       // number of other events, by sameAs
 	calls map[string]time.Time // when calls of the agent began, by their ids
 	used  event.Usage
 
 	exit   *event.Ended  // of the agent; nil: not stored
-	result *event.Result // what its harness said of its end; nil: nothing
-	last   event.Status  // the newest with a state
+	result *event.Result // the harness's report of its end; nil: not stored
+	last   event.Status  // the newest status event with a state
 }
 
-// takeOver reads what another worker has left of the attempt: what it has stored, and the values
-// of secrets that have got a new one since, which the agent still has.
+// takeOver reads what another worker has left of the attempt: the stored events, and old values
+// of secrets that have changed since, because the agent still has them.
 func (a *attempt) takeOver(ctx context.Context, spec *run.Spec, started string) (*replayed, []secret.Value, error) {
 	values, err := a.manager.cfg.Store.Secrets.All(ctx, spec.AllSecrets())
 	if err != nil {
@@ -152,13 +153,13 @@ func (a *attempt) takeOver(ctx context.Context, spec *run.Spec, started string) 
 		return nil, nil, err
 	}
 	a.charged = before.used
-	a.earlier.Tokens = max(0, a.earlier.Tokens-tokensOf(before.used)) // some of it may not be recorded
+	a.earlier.Tokens = max(0, a.earlier.Tokens-tokensOf(before.used)) // a part may not be recorded
 	a.earlier.CostUSD = max(0, a.earlier.CostUSD-before.used.CostUSD)
 	return before, slices.Concat(values, tokens(credentials)), nil
 }
 
-// replay reads what is stored of the attempt in progress, or nothing. started is the message of
-// its beginning. The attempt before it may have no end: its worker was lost.
+// replay reads the stored events of the attempt in progress, if there are any. started is the
+// message of its beginning. The attempt before may lack its end, because its worker was lost.
 func (m *Manager) replay(ctx context.Context, id store.RunID, started string) (*replayed, error) {
 	var all []store.Event
 	for after := int64(0); ; {
@@ -212,8 +213,9 @@ func replayedOf(all []store.Event, started string) *replayed {
 	return r
 }
 
-// verdict is how the attempt ended, if that is stored and another attempt would do its work again.
-// Else it has no state. An agent that was stopped has ended only if its harness says so.
+// verdict is how the attempt ended, if the end is stored and another attempt would repeat the
+// work. Otherwise the verdict has no state. An agent that was stopped counts as ended only if
+// its harness says so.
 func (r *replayed) verdict(spec *run.Spec) verdict {
 	end := store.RunState(r.last.State)
 	stopped := r.exit == nil || r.exit.Stopped
@@ -273,9 +275,9 @@ func (m *Manager) conclude(ctx context.Context, h store.Held) bool {
 	return true
 }
 
-// endLeft ends what is left of attempts whose worker is gone. Their agents come first: as soon as the
-// store knows that an attempt is over, another worker may begin the next. An attempt whose transcript
-// does not have its end is left to the caller.
+// endLeft ends attempts whose worker is gone. It stops the agents first: as soon as the store knows
+// that an attempt is over, another worker may begin the next attempt. An attempt whose transcript
+// lacks its end is left to the caller.
 func (m *Manager) endLeft(ctx context.Context, held []store.Held) {
 	adopted := m.adoptedRuns()
 	for _, h := range held {
@@ -294,8 +296,8 @@ func decoded(e store.Event) event.Event {
 	return d
 }
 
-// callIn is the call of the agent that an event is about; taking is the event with another time
-// that it took, nil if it is about none.
+// callIn is the call of the agent that an event is about. taking makes the event with another
+// duration; it is nil if the event is about no call.
 func callIn(e store.Event) (id string, begins bool, taking func(ms int64) []byte) {
 	with := func(d event.Event) []byte {
 		data, err := json.Marshal(d)
@@ -313,8 +315,8 @@ func callIn(e store.Event) (id string, begins bool, taking func(ms int64) []byte
 	return "", false, nil
 }
 
-// sameAs is what two readings of an event have in common: how long a call took is timed by who
-// reads of its end.
+// sameAs is the part of an event that is equal in every reading. The duration of a call is not,
+// because each reader times it.
 func sameAs(e store.Event) string {
 	if _, _, taking := callIn(e); taking != nil {
 		e.Data = taking(0)
@@ -322,7 +324,7 @@ func sameAs(e store.Event) string {
 	return e.Kind + "\n" + string(e.Data)
 }
 
-// left is the event, or what of it is not stored yet; false: nothing.
+// left is the part of the event that is not stored yet; false: all of it is stored.
 func (r *replayed) left(e store.Event) (store.Event, bool) {
 	if e.Kind != event.KindOutput {
 		same := sameAs(e)
@@ -353,7 +355,7 @@ func (r *replayed) left(e store.Event) (store.Event, bool) {
 	return e, true
 }
 
-// adoptedRuns are the runs that this worker has taken up when it began.
+// adoptedRuns are the runs that this worker took up when it began.
 func (m *Manager) adoptedRuns() (ids []store.RunID) {
 	for _, one := range m.adopted {
 		ids = append(ids, one.lease.RunID)

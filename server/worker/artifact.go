@@ -25,8 +25,8 @@ import (
 
 // Limits of the artifacts of a run.
 const (
-	DefaultArtifactLimit  = 16 << 20 // bytes of one
-	DefaultArtifactsLimit = 64 << 20 // bytes of all
+	DefaultArtifactLimit  = 16 << 20 // bytes of one artifact
+	DefaultArtifactsLimit = 64 << 20 // bytes of all artifacts of a run
 	maxArtifacts          = 200
 	maxArtifactName       = 255  // bytes
 	maxLink               = 2048 // bytes
@@ -36,13 +36,13 @@ const (
 
 // keeper keeps the artifacts of one attempt.
 type keeper struct {
-	ctx     context.Context // of what is written about the run
+	ctx     context.Context // for writes about the run
 	manager *Manager
 	lease   store.Lease
 	hide    *secret.Redactor
 	hidden  func(string) string
 
-	again []*store.Artifact // that another worker has kept of this attempt
+	again []*store.Artifact // the artifacts of this attempt that another worker has kept
 
 	mu    sync.Mutex // one at a time, so that the limits hold
 	count int
@@ -64,7 +64,7 @@ func (a *attempt) keeper(ctx context.Context, t *transcript) *keeper {
 	return k
 }
 
-// keptBefore is the artifact as another worker has kept it, if it has.
+// keptBefore is the artifact as another worker has kept it; false: none has.
 func (k *keeper) keptBefore(a event.Artifact) (event.Artifact, bool) {
 	at := slices.IndexFunc(k.again, func(one *store.Artifact) bool { return one.Name == a.Name && one.URL == a.URL })
 	if at < 0 {
@@ -76,14 +76,14 @@ func (k *keeper) keptBefore(a event.Artifact) (event.Artifact, bool) {
 	return a, true
 }
 
-// Keep implements task.Sink. What is not kept is in the transcript with the reason, and is no
-// error. Granted secrets are redacted in every file, whatever it seems to be: that an agent
-// makes a text look like an image does not let a secret through.
+// Keep implements task.Sink. An artifact that is not kept is no error; the transcript has it
+// with the reason. Granted secrets are redacted in every file, whatever its type, because an
+// agent could make a text look like an image.
 func (s sink) Keep(a event.Artifact, content io.Reader) error {
 	kept, err := s.keep.artifact(a, content)
 	switch reason := omitted(""); {
 	case errors.Is(err, task.ErrLeft):
-		return err // who takes the attempt up keeps it
+		return err // the worker that takes up the attempt keeps the artifact
 	case errors.As(err, &reason):
 		err = nil
 		kept.Omitted = string(reason)
@@ -165,8 +165,8 @@ type bounded struct {
 	to            io.Writer
 	written, most int64
 	over          omitted
-	watch         *disk.Watch // nil: nothing is looked at
-	looked        int64       // what was written at the last look, and one more
+	watch         *disk.Watch // nil: the space is not checked
+	looked        int64       // 1 + bytes that were written at the last look
 }
 
 func (b *bounded) Write(p []byte) (int, error) {
@@ -184,7 +184,7 @@ func (b *bounded) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// link keeps a link. Its type is that of the page to which it leads.
+// link keeps a link. Its type is the type of the page that it leads to.
 func (k *keeper) link(a event.Artifact) (event.Artifact, error) {
 	a.URL, a.Size, a.Type = k.hidden(a.URL), 0, event.ArtifactReference
 	u, err := url.Parse(a.URL)

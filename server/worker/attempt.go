@@ -26,22 +26,22 @@ import (
 type attempt struct {
 	manager *Manager
 	lease   store.Lease
-	renew   func(context.Context) (asked store.Stop, err error) // the lease
+	renew   func(context.Context) (asked store.Stop, err error) // renews the lease
 	beat    time.Duration                                       // between two renewals
-	until   func() time.Time                                    // of the task
+	until   func() time.Time                                    // for task.Task.Lease
 	cancel  context.CancelCauseFunc
 	adopted bool      // another worker has begun it
-	began   time.Time // then
+	began   time.Time // if adopted, when the attempt began
 	number  int64     // 0: not known
 	logger  *slog.Logger
-	session store.Session // that is recorded
+	session store.Session // the recorded session
 
 	transcript *transcript
 
 	budget              factory.Budget
-	factory, automation string         // the automation that started the run, whose budget of a day counts too; empty: none did
+	factory, automation string         // the automation that started the run, for its budget of a day; empty: none did
 	earlier             store.Spending // of the attempts before
-	charged             event.Usage    // what of this attempt is recorded
+	charged             event.Usage    // the recorded usage of this attempt
 }
 
 // run executes the run. ctx ends the agent; always does not end.
@@ -95,7 +95,7 @@ func (a *attempt) run(ctx, always context.Context) (v verdict) {
 			a.logger.Error("executing a run", "panic", p, "stack", string(debug.Stack()))
 			v = again("an internal error ended this run; the server's log has it")
 		}
-		if v.left || errors.Is(context.Cause(ctx), task.ErrLost) { // an end in the transcript would end the run for whoever has it now
+		if v.left || errors.Is(context.Cause(ctx), task.ErrLost) { // an end in the transcript would end the run for the worker that has it now
 			close(done)
 			helpers.Wait()
 			a.keepSession(always, t.conversation())
@@ -105,7 +105,7 @@ func (a *attempt) run(ctx, always context.Context) (v verdict) {
 		// The transcript is stored before the state, so that a finished run has all of it.
 		close(done)
 		helpers.Wait()
-		_ = a.charge(always, t.usage(), false) // the run has ended, so its own end counts
+		_ = a.charge(always, t.usage(), false) // the run's own end counts more than a budget
 		a.keepSession(always, t.conversation())
 	}()
 	if decided := a.already(ctx, row, spec, err); decided != nil {
@@ -146,14 +146,14 @@ func (a *attempt) run(ctx, always context.Context) (v verdict) {
 	return v
 }
 
-// lastSaid is what the agent said last.
+// lastSaid collects the last words of the agent.
 func (t *transcript) lastSaid(agent *harness.Start) lastSaid {
 	said := lastSaid{words: t.lastWords(), printed: t.lastPrinted(), result: t.verdict(), expected: agent.Parse != nil, trouble: t.troubled()}
-	if t.conversation().ID == "" { // a program that says nothing of a session may be another one
+	if t.conversation().ID == "" { // a program that names no session may not be the harness's program
 		said.tested = agent.Tested()
 	}
 	if said.meaning, said.final = agent.Explain(said.words); said.meaning == "" {
-		said.meaning, _ = agent.Explain(said.printed) // it may be about the work, so that another attempt is made
+		said.meaning, _ = agent.Explain(said.printed) // never final: the text may be about the work
 	}
 	return said
 }
@@ -167,14 +167,14 @@ func secretsOf(work *task.Task) []secret.Value {
 	return values
 }
 
-// already is the verdict of an attempt that ends before it begins: err says why it could not be
-// prepared, or somebody has asked for its end. nil: the attempt begins.
+// already is the verdict of an attempt that ends before it begins, because err says why it could
+// not be prepared, or because somebody has asked for its end. nil: the attempt begins.
 func (a *attempt) already(ctx context.Context, row *store.Run, spec *run.Spec, err error) *verdict {
 	var v verdict
 	switch cause := context.Cause(ctx); {
 	case err != nil && a.adopted && task.Leaves(cause):
 		v = verdict{left: true}
-	case err != nil && cause != nil: // it is the reason
+	case err != nil && cause != nil: // the cause is the reason for err
 		v = unbegun(cause)
 	case err != nil:
 		v = failed("%v", err)
@@ -190,8 +190,8 @@ func (a *attempt) already(ctx context.Context, row *store.Run, spec *run.Spec, e
 	return &v
 }
 
-// conclude decides whether another attempt follows this one, of that number, and tells the
-// transcript of the end.
+// conclude decides whether another attempt follows the attempt with the number, and writes the
+// end into the transcript.
 func (a *attempt) conclude(ctx context.Context, v verdict, spec *run.Spec, attempt int64) verdict {
 	v.message = a.transcript.hidden(a.stoppedBy(ctx, v))
 	more := attempt < int64(spec.Retry.Attempts)
@@ -206,7 +206,7 @@ func (a *attempt) conclude(ctx context.Context, v verdict, spec *run.Spec, attem
 	return v
 }
 
-// stoppedBy is the message of a verdict, with who asked for the end of a run that was stopped.
+// stoppedBy is the message of a verdict. For a run that was stopped, it names who asked.
 func (a *attempt) stoppedBy(ctx context.Context, v verdict) string {
 	if v.state != store.Cancelled {
 		return v.message
@@ -230,8 +230,8 @@ func beginning(attempt int64, spec *run.Spec) string {
 	return fmt.Sprintf("started, attempt %d of %d", attempt, spec.Retry.Attempts)
 }
 
-// reportTime is how long an attempt that is taken up has at least, whatever its timeout: it may
-// have ended in time, and its report has to be read.
+// reportTime is the least time for an attempt that is taken up, whatever its timeout: the agent
+// may have ended in time, and its report has to be read.
 const reportTime = time.Minute
 
 // unbegun is the verdict about an attempt that is stopped before its agent starts.
@@ -246,7 +246,7 @@ func unbegun(cause error) verdict {
 	return v
 }
 
-// tokens are the credentials of repositories, and what in them is the token.
+// tokens are the credentials of repositories, and the tokens in them.
 func tokens(credentials []secret.Value) (values []secret.Value) {
 	for _, v := range credentials {
 		_, token, _ := strings.Cut(v.Reveal(), ":") // of USER:TOKEN
@@ -258,8 +258,8 @@ func tokens(credentials []secret.Value) (values []secret.Value) {
 // leastToken is the length from which the user in an address over http is taken for a token.
 const leastToken = 20
 
-// inAddress is what may be a credential in the address of a repository. Definitions are told
-// to keep it in a secret, but git prints the address, whatever is in it.
+// inAddress are the possible credentials in the address of a repository. Definitions should
+// keep credentials in secrets, but if an address has one, git prints it.
 func inAddress(address string) (values []secret.Value) {
 	u, err := url.Parse(address)
 	if err != nil || u.Scheme != "https" && u.Scheme != "http" || u.User == nil {
@@ -289,7 +289,7 @@ func (a *attempt) interrupted(row *store.Run, spec *run.Spec, session bool) stri
 	return fmt.Sprintf("interrupted; `triphammer runs followup %s --message TEXT` goes on", row.ID)
 }
 
-// save stores events of the transcript, and what they say about the conversation.
+// save stores events of the transcript, and the session that they name.
 func (a *attempt) save(ctx context.Context, events []store.Event, last bool) (err error) {
 	defer a.manager.desk.Feed().Notify(a.lease.RunID)
 	if last {
@@ -298,14 +298,14 @@ func (a *attempt) save(ctx context.Context, events []store.Event, last bool) (er
 		err = a.manager.cfg.Store.Transcripts.Append(ctx, a.lease, events)
 	}
 	if err == nil && slices.ContainsFunc(events, func(e store.Event) bool { return e.Kind == event.KindSession }) {
-		// At once, so that the conversation can go on if the server dies. The event itself may
-		// be redacted.
+		// Record the session at once, so that the conversation can go on if the server dies. The
+		// event itself may be redacted.
 		a.keepSession(ctx, a.transcript.conversation())
 	}
 	return err
 }
 
-// keepSession records by which session the conversation goes on.
+// keepSession records the session with which the conversation goes on.
 func (a *attempt) keepSession(ctx context.Context, told event.Session) {
 	session := store.Session{Harness: told.Harness, ID: told.ID}
 	if session.ID == "" || session == a.session {
@@ -318,8 +318,8 @@ func (a *attempt) keepSession(ctx context.Context, told event.Session) {
 	a.session = session
 }
 
-// lastEvent is the number of the last event of the attempts before this one. It tries until
-// the store tells: an event with a number that is taken could not be stored.
+// lastEvent is the number of the last event of the earlier attempts. It tries until the store
+// answers, because an event with a number that is taken could not be stored.
 func (a *attempt) lastEvent(ctx context.Context, attempt int64) int64 {
 	if attempt <= 1 {
 		return 0
@@ -343,30 +343,31 @@ type sink struct {
 // Add implements task.Sink.
 func (s sink) Add(e event.Event) { s.transcript.add(e) }
 
-// cutShort is added to how a run ended whose agent had ended before its server or worker stopped.
+// cutShort is added to the message of a run whose agent had ended before its server or worker
+// stopped.
 const cutShort = "its agent had ended when the server or worker of the run stopped: files that it left may be missing"
 
 // notAgain is added to the reason why a run failed that has attempts left.
 const notAgain = "; it is not tried again, because it would fail in the same way"
 
-// configExit is EX_CONFIG of sysexits.h: by it a program says that its configuration is
-// wrong, so that it is of no use to start it again.
+// configExit is EX_CONFIG of sysexits.h: the program's configuration is wrong, so starting it
+// again is of no use.
 const configExit = 78
 
-// lastSaid is what an agent said last.
+// lastSaid has the last words of an agent.
 type lastSaid struct {
-	words    string        // on standard error
-	printed  string        // on standard output, and no event
-	tested   string        // the version of its harness that is tested; empty: none is known, or the program is that harness
-	meaning  string        // of the words, with what to do; empty: nothing is known
-	final    bool          // by that meaning, no other attempt goes better
-	result   *event.Result // about its end; nil: nothing
-	expected bool          // its harness says how it ended
-	trouble  string        // why it did not reach its model in the end
+	words    string        // the last line on standard error
+	printed  string        // the last line on standard output that is no event
+	tested   string        // the tested version of the harness; empty: not known, or the program is surely the harness's
+	meaning  string        // meaning of the last line, and what to do; empty: not known
+	final    bool          // by the meaning, every further attempt would fail alike
+	result   *event.Result // the harness's report of its end; nil: there is none
+	expected bool          // the harness should have reported its end
+	trouble  string        // why the agent did not reach its model in the end
 }
 
 // judge decides the state of the run. If the agent ended by itself before it was
-// stopped, its own result counts. What a harness says of its end counts more than its exit
+// stopped, its own result counts. The harness's report of its end counts more than its exit
 // status (SPEC 15.3).
 func judge(cause error, exit task.Exit, err error, timeout, idle time.Duration, said lastSaid) verdict {
 	finished := errors.Is(cause, errFinished) && said.result != nil
@@ -388,7 +389,7 @@ func judge(cause error, exit task.Exit, err error, timeout, idle time.Duration, 
 	if said.result != nil && said.result.Failed {
 		v = again("%s", said.result.Message)
 		v.again = !said.result.Final
-	} else if !finished { // else its process had to be stopped
+	} else if !finished { // a finished agent whose process did not end had to be stopped
 		v = ended(exit, said)
 	}
 	if code := int64(exit.Code); exit.Signal == "" && !finished {
@@ -397,7 +398,7 @@ func judge(cause error, exit task.Exit, err error, timeout, idle time.Duration, 
 	return v
 }
 
-// stopped is the verdict about an agent that the manager has stopped.
+// stopped is the verdict about an agent that the worker has stopped.
 func stopped(cause error, timeout, idle time.Duration) verdict {
 	switch {
 	case errors.Is(cause, task.ErrCancelled):
@@ -414,8 +415,8 @@ func stopped(cause error, timeout, idle time.Duration) verdict {
 	return v
 }
 
-// ended is the verdict about an agent that has said nothing about its end, by its exit status
-// and its last words.
+// ended is the verdict about an agent without a report of its end, by its exit status and its
+// last words.
 func ended(exit task.Exit, said lastSaid) verdict {
 	var v verdict
 	switch {
@@ -446,8 +447,8 @@ func ended(exit task.Exit, said lastSaid) verdict {
 	return v
 }
 
-// watch renews the lease. It ends the run when that takes too long, is silent for too
-// long, or is cancelled.
+// watch renews the lease. It ends a run that takes too long, is silent for too long, is
+// cancelled, or exceeds a budget.
 func (a *attempt) watch(ctx context.Context, t *transcript, timeout, idle time.Duration, stop <-chan struct{}) {
 	beat := time.NewTicker(a.beat)
 	late, silent := time.NewTimer(timeout), time.NewTimer(idle)
@@ -467,7 +468,7 @@ func (a *attempt) watch(ctx context.Context, t *transcript, timeout, idle time.D
 				a.cancel(task.ErrIdle)
 			}
 		case <-t.spent:
-			if err := a.charge(ctx, t.usage(), false); err != nil && t.verdict() == nil { // else its own end counts
+			if err := a.charge(ctx, t.usage(), false); err != nil && t.verdict() == nil { // a reported end counts more
 				a.logger.Warn("a run exceeds a budget: its agent is stopped", "reason", err)
 				a.cancel(err)
 			}
@@ -485,5 +486,5 @@ func (a *attempt) watch(ctx context.Context, t *transcript, timeout, idle time.D
 	}
 }
 
-// errFinished ends the process of an agent that has told its result.
+// errFinished ends the process of an agent that has reported its result.
 var errFinished = errors.New("the agent had finished, but its process did not end")

@@ -11,18 +11,18 @@ import (
 )
 
 // charge records what the run used since the last charge. The error is a task.ErrBudget if a
-// budget is exceeded, or, before the agent starts, if one of a day is used up.
+// budget is exceeded, or, before the agent starts, if a budget of a day is used up.
 func (a *attempt) charge(ctx context.Context, used event.Usage, starting bool) error {
 	if used == a.charged && !starting {
 		return nil
 	}
 	if a.adopted && tokensOf(used) <= tokensOf(a.charged) && used.CostUSD <= a.charged.CostUSD && used.Turns <= a.charged.Turns {
-		return nil // another worker has recorded it, and this one hears of it again
+		return nil // another worker has recorded this usage, and the report tells of it again
 	}
 	total := store.Spending{Tokens: a.earlier.Tokens + tokensOf(used), CostUSD: a.earlier.CostUSD + used.CostUSD}
 	automation, server, err := a.manager.cfg.Store.Usage.Record(ctx, a.lease, total)
 	if err != nil {
-		if !errors.Is(err, store.ErrFenced) { // which the heartbeat notices
+		if !errors.Is(err, store.ErrFenced) { // the heartbeat notices a lost lease
 			a.logger.Warn("recording what a run used", "error", err)
 		}
 		return nil

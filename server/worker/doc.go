@@ -1,7 +1,7 @@
 // Package worker executes runs (SPEC 9, 17).
 //
-// A [Manager] claims queued runs, gives each a goroutine, a [task.Executor] and a transcript, and
-// records how it ended. What a run is, and the states that it goes through, stands in package run.
+// A [Manager] claims queued runs, executes each with a [task.Executor], writes its transcript, and
+// records its end. Package run describes what a run is, and its states.
 //
 // # The claim on a run
 //
@@ -18,32 +18,33 @@
 // longer valid, or about a run that has ended, fails with store.ErrFenced. The
 // worker then stops its agent and records nothing.
 //
-// Where one process has the store for itself, nothing reaps a lease while it runs. The next
-// start reaps every lease and stops the processes that are left (Executor.Reap).
+// If one process has the store for itself, nothing reaps a lease while the process runs. The
+// next start reaps every lease and stops the processes that are left (Executor.Reap).
 //
-// Where several processes share a store (SPEC 17.4), one of them runs [Manager.Reap], which ends
-// the attempts of workers that are lost. A worker that cannot renew a lease stops the agent
-// long before the lease is over; if the worker itself is stopped, the supervisor kills the
-// agent (task.Task.Lease). So an attempt is dead before the next one starts. No clocks are
-// compared: each side counts the time that has passed. A worker that starts again ends what
-// its last process left. What is asked of a run of another process, it reads from the store
-// (Manager.attend). A run that goes on in a workspace is claimed by the worker that has it.
+// If several processes share a store (SPEC 17.4), one of them runs [Manager.Reap], which ends
+// the attempts of lost workers. A worker that cannot renew a lease stops the agent long
+// before the lease is over. If the worker itself stands still, the supervisor kills the
+// agent (task.Task.Lease). So an attempt is dead before the next attempt starts. No clocks
+// are compared: each side counts the time that has passed.
+//
+// A worker that starts again ends the attempts that its last process left. It reads from the
+// store what other processes ask of its runs (Manager.attend). A run that goes on in a
+// workspace is claimed by the worker that has the workspace.
 //
 // # Guarantees
 //
-//   - Every run reaches a terminal state, also after a crash. The exception is a
-//     run that waits in the queue.
+//   - Every run that has left the queue reaches a terminal state, even after a crash.
 //   - No attempt is executed twice, and no two attempts of a run at once. A run has more
 //     than one attempt only if its definition says so.
 //   - The runs of a conversation execute one at a time, in the order of their creation.
 //   - The transcript is stored before the state becomes terminal, and granted
 //     secrets are redacted in it.
-//   - If the store cannot record an end, the manager tries again every second. If
-//     the server stops meanwhile, the next start records the end that is in the transcript, or
-//     else ends the attempt as one whose server died.
+//   - If the store cannot record an end, the manager tries again every second. If the server
+//     stops meanwhile, the next start records the end that is in the transcript. Without such
+//     an end, it ends the attempt as if the server had died.
 //
 // # What it does not do
 //
-// It does not start or confine processes: that is what an executor does (packages executor and
+// The package does not start or confine processes. Executors do (packages executor and
 // kubernetes).
 package worker

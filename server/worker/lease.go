@@ -14,22 +14,22 @@ import (
 )
 
 // Parts of a lease (SPEC 17.4). A worker renews its leases several times before they end. If
-// it cannot, it stops its agents in good time; if it cannot even do that, the supervisors
-// kill them. So nothing of an attempt lives when the lease is over, and another worker may
-// have the run.
+// it cannot, it stops its agents in good time. If it cannot do that either, the supervisors
+// kill the agents. So nothing of an attempt lives when the lease is over, and another worker
+// may have the run.
 func beatTime(lease time.Duration) time.Duration   { return lease / 6 }      // between renewals
-func giveUpTime(lease time.Duration) time.Duration { return lease * 7 / 12 } // then the agent is asked to end
-func deadTime(lease time.Duration) time.Duration   { return lease * 3 / 4 }  // then it is killed
+func giveUpTime(lease time.Duration) time.Duration { return lease * 7 / 12 } // until the agent is asked to end
+func deadTime(lease time.Duration) time.Duration   { return lease * 3 / 4 }  // until the agent is killed
 
-// heartbeat is the time between two signs of life of a worker: with a long lease, others would
-// take it for lost between two renewals.
+// heartbeat is the time between two signs of life of a worker. It is limited, because other
+// processes would otherwise take a worker with a long lease for lost between two renewals.
 func heartbeat(lease time.Duration) time.Duration { return min(beatTime(lease), store.LostAfter/4) }
 
-// hold is how long an attempt may go on: the time until which it is this worker's alone, by
-// the clock of this machine that nobody sets.
+// hold tells how long an attempt may go on, that is, until when only this worker has it, by the
+// monotonic clock of this machine.
 type hold struct {
 	lease time.Duration
-	since atomic.Pointer[time.Time] // when the last renewal that went well was begun
+	since atomic.Pointer[time.Time] // beginning of the last successful renewal
 }
 
 func newHold(lease time.Duration, since time.Time) *hold {
@@ -38,7 +38,7 @@ func newHold(lease time.Duration, since time.Time) *hold {
 	return h
 }
 
-// until is the task.Task.Lease.
+// until implements task.Task.Lease.
 func (h *hold) until() time.Time { return h.since.Load().Add(deadTime(h.lease)) }
 
 // guard calls lost when the lease was not renewed for too long. It returns when ctx ends.
@@ -94,7 +94,7 @@ func (m *Manager) enroll(ctx context.Context) error {
 	return nil
 }
 
-// Card is what this worker tells of itself.
+// Card is this worker's description of itself.
 func (m *Manager) Card() store.Worker {
 	w := m.cfg.Worker
 	w.ID, w.Host, w.MaxRuns, w.Lease = m.worker, m.host, int64(m.cfg.MaxRuns), m.cfg.Lease
@@ -110,13 +110,13 @@ func (m *Manager) Card() store.Worker {
 	return w
 }
 
-// enrolled tells whether this manager is a worker that others know. One that starts no runs is
-// none.
+// enrolled tells whether the store knows this manager as a worker. A manager that starts no runs
+// is no worker.
 func (m *Manager) enrolled() bool { return m.cfg.MaxRuns > 0 && m.cfg.Worker.Kind != "" }
 
-// attend tells that this worker is alive, and acts on what other processes ask of it, until
-// ctx ends. Of a store that nobody else uses it tells nothing: whoever asks, asks this
-// process. The error is store.ErrSuperseded if this worker must stop.
+// attend records that this worker is alive, and does what other processes ask of it, until ctx
+// ends. In a store that nobody else uses it records nothing. The error is store.ErrSuperseded
+// if this worker must stop.
 func (m *Manager) attend(ctx context.Context) error {
 	changed := m.cfg.Store.Changed()
 	beat, poll := time.NewTicker(heartbeat(m.cfg.Lease)), time.NewTicker(pollTime)
@@ -156,7 +156,7 @@ func (m *Manager) attend(ctx context.Context) error {
 	}
 }
 
-// beat tells that this worker is alive.
+// beat records that this worker is alive.
 func (m *Manager) beat(ctx context.Context, stopped bool) error {
 	ctx, cancel := context.WithTimeout(ctx, giveUpTime(m.cfg.Lease))
 	defer cancel()
@@ -175,7 +175,7 @@ func (m *Manager) beat(ctx context.Context, stopped bool) error {
 	return nil
 }
 
-// IdentityFile is the file of the data directory that has the id of its worker.
+// IdentityFile is the name of the file in the data directory that has the id of the worker.
 const IdentityFile = "worker-id"
 
 func (m *Manager) lookAtDrain(ctx context.Context) error {
@@ -198,7 +198,7 @@ func (m *Manager) drain(drain bool) {
 	}
 }
 
-// obey stops those of the runs here that another process has recorded as to be stopped.
+// obey stops the runs of this worker that another process has asked to stop.
 func (m *Manager) obey(ctx context.Context) {
 	m.mu.Lock()
 	ids := make([]store.RunID, 0, len(m.active))
@@ -219,7 +219,7 @@ func (m *Manager) obey(ctx context.Context) {
 	}
 }
 
-// causeOf is why a run ends that somebody asks to stop.
+// causeOf is the cause of the end of a run that somebody asks to stop.
 func causeOf(stop store.Stop) error {
 	if stop == store.StopInterrupt {
 		return task.ErrInterrupted
@@ -230,10 +230,10 @@ func causeOf(stop store.Stop) error {
 // reapTime is how often Reap looks.
 const reapTime = 5 * time.Second
 
-// Reap ends the attempts of workers that are lost, until ctx ends: their runs fail, or are
-// tried again if their specs say so. One process at a time calls it. It compares no clocks:
-// it ends an attempt whose lease it has seen unchanged for longer than the lease lasts, by
-// its own clock, and a worker that cannot renew a lease for so long has ended the attempt.
+// Reap ends the attempts of lost workers, until ctx ends. Their runs fail, or are tried again
+// if their specs say so. Only one process at a time may call it. It compares no clocks: it ends
+// an attempt whose lease it has seen unchanged, by its own clock, for longer than the lease
+// lasts. A worker that could not renew its lease for so long has ended the attempt.
 func (m *Manager) Reap(ctx context.Context) error {
 	known := make(leaseWatch)
 	tick := time.NewTicker(min(reapTime, m.cfg.Lease/4))
@@ -247,7 +247,7 @@ func (m *Manager) Reap(ctx context.Context) error {
 		}
 		if err == nil {
 			lost := known.over(held, begun, func(h store.Held) time.Duration {
-				if run.Outlives(h.Isolation) { // another worker may take it up
+				if run.Outlives(h.Isolation) { // another worker may take up the attempt
 					return adoptTime
 				}
 				return 0
@@ -296,7 +296,7 @@ func (m *Manager) reapLost(ctx context.Context, lost []store.Held) {
 	}
 }
 
-// reaped tells of attempts that were ended.
+// reaped logs attempts that were ended.
 func (m *Manager) reaped(ctx context.Context, ids []store.RunID, why string) {
 	for _, id := range ids {
 		if r, err := m.cfg.Store.Runs.Get(ctx, id); err == nil {

@@ -19,19 +19,18 @@ import (
 	"triphammer/server/store"
 )
 
-// Config is what a Manager needs, beside what it has in common with its desk.
+// Config is what a Manager needs. The embedded run.Config is for its desk, too.
 type Config struct {
 	run.Config // a negative MaxRuns means DefaultMaxRuns
 
 	Executor task.Executor // executes the runs
 
-	// Lease is how long a run is this worker's without a renewal; 0 means store.DefaultLease.
-	// It matters where other processes use the store too: then the manager ends none of their
-	// runs, hears of what they change, and keeps to its leases.
+	// Lease is how long this worker has a run without a renewal; 0 means store.DefaultLease.
+	// It matters only if other processes use the store too (run.Config.Shared).
 	Lease time.Duration
 
-	// Unguarded lets an agent go on when its lease is over. It is for tests, which show by it
-	// that they would notice.
+	// Unguarded lets an agent go on when its lease is over. With it, a test shows that it would
+	// notice a missing guard.
 	Unguarded bool
 
 	// MaxQueued is how many runs may wait; 0: no limit.
@@ -40,7 +39,7 @@ type Config struct {
 	// Disk tells how much space is left; nil: the manager does not look.
 	Disk *disk.Watch
 
-	Grace           time.Duration // the time that runs get when the server stops; 0 means DefaultGrace
+	Grace           time.Duration // how long runs may go on when the server stops; 0 means DefaultGrace
 	TranscriptLimit int           // bytes per run; 0 means DefaultTranscriptLimit
 	ArtifactLimit   int64         // bytes of one artifact; 0 means DefaultArtifactLimit
 	ArtifactsLimit  int64         // bytes of all artifacts of a run; 0 means DefaultArtifactsLimit
@@ -56,7 +55,7 @@ const (
 	pollTime  = 2 * time.Second // between claims when nothing wakes the manager
 	sweepTime = time.Hour
 	retryTime = time.Second // between attempts to record an end
-	lastTries = 5           // such attempts once the server stops
+	lastTries = 5           // attempts to record an end once the server stops
 )
 
 // Manager claims queued runs and brings them to their end. It is the run.Local of its desk.
@@ -64,10 +63,10 @@ type Manager struct {
 	cfg     Config
 	logger  *slog.Logger
 	desk    *run.Desk
-	worker  string // its id
+	worker  string // id of this worker
 	host    string
-	shown   string // what people read of it in a transcript
-	process string // random
+	shown   string // name of this worker in transcripts
+	process string // random id of this process
 	wake    chan struct{}
 
 	mu     sync.Mutex
@@ -76,7 +75,7 @@ type Manager struct {
 	short atomic.Pointer[string] // why new runs wait for disk space; nil: they do not
 	works atomic.Bool            // Run has begun
 
-	adopted []adoption // when this worker began
+	adopted []adoption // the attempts that were adopted when this worker began
 
 	draining atomic.Bool // somebody has asked this worker to start no runs
 	stopping atomic.Bool // Run is to end soon
@@ -95,7 +94,7 @@ func New(cfg Config) *Manager {
 	cfg.Fill()
 	host, err := os.Hostname()
 	if err != nil {
-		host = "localhost" // the name only helps people who read the table
+		host = "localhost" // the name is only for people
 	}
 	shown := host + "/" + strconv.Itoa(os.Getpid())
 	cfg.Worker.ID = cmp.Or(cfg.Worker.ID, shown)
@@ -112,7 +111,7 @@ func New(cfg Config) *Manager {
 	return m
 }
 
-// Desk answers what is asked of runs, and knows of this worker.
+// Desk is the desk of this worker.
 func (m *Manager) Desk() *run.Desk { return m.desk }
 
 // Wake tells the manager that runs may have been enqueued. It never blocks.
@@ -135,17 +134,17 @@ func (m *Manager) Stop(id store.RunID, asked store.Stop) {
 	}
 }
 
-// Preflight asks the executor.
+// Preflight implements run.Local. It asks the executor.
 func (m *Manager) Preflight(t *task.Task) (task.Place, error) {
 	return m.cfg.Executor.Preflight(t)
 }
 
-// Workspace asks the executor.
+// Workspace implements run.Local. It asks the executor.
 func (m *Manager) Workspace(name string) (path string, ok bool) {
 	return m.cfg.Executor.Workspace(name)
 }
 
-// Retire makes the manager start no more runs. Run goes on with those that it has.
+// Retire makes the manager start no more runs. Run goes on with its runs in progress.
 func (m *Manager) Retire() { m.stopping.Store(true) }
 
 // Active is how many runs this manager has in progress.
@@ -163,9 +162,9 @@ func (m *Manager) has(id store.RunID) bool {
 	return has
 }
 
-// Run first ends the runs that a dead server left in progress. Then it claims and
-// executes runs until ctx ends. Then it claims no more, gives the runs in progress their
-// grace, stops those that remain, and returns when the ends of all are recorded.
+// Run first ends the runs that a dead server left in progress. Then it claims and executes
+// runs until ctx ends. Then it gives the runs in progress their grace, stops the remaining
+// runs, and returns when the ends of all runs are recorded.
 func (m *Manager) Run(ctx context.Context) error {
 	ctx, end := context.WithCancel(ctx)
 	defer end()
@@ -188,7 +187,7 @@ func (m *Manager) Run(ctx context.Context) error {
 	if m.cfg.Disk != nil {
 		running.Go(func() { m.keepRoom(ctx) })
 	}
-	// The worker is heard of until its last run has ended.
+	// The worker gives signs of life until its last run has ended.
 	attending, leave := context.WithCancel(context.WithoutCancel(ctx))
 	superseded := make(chan error, 1)
 	var attends sync.WaitGroup
@@ -211,7 +210,7 @@ func (m *Manager) Run(ctx context.Context) error {
 	}
 	takeUp := func(one adoption) {
 		m.mu.Lock()
-		m.active[one.lease.RunID] = func(error) {} // it counts from here on
+		m.active[one.lease.RunID] = func(error) {} // the run counts from here on
 		m.mu.Unlock()
 		m.desk.Feed().Notify(one.lease.RunID)
 		m.logger.Info("a run is taken up that goes on without its worker", "run", one.lease.RunID)
@@ -233,7 +232,7 @@ func (m *Manager) Run(ctx context.Context) error {
 		case <-ctx.Done():
 			m.Retire()
 			if m.cfg.Shared && m.enrolled() {
-				_ = m.beat(attending, false) // no other error than that of attend
+				_ = m.beat(attending, false) // attend meets the same error
 			}
 			m.await(&running, stop)
 			leave()
@@ -244,7 +243,7 @@ func (m *Manager) Run(ctx context.Context) error {
 			return nil
 		case err := <-superseded:
 			end()
-			stop(task.ErrLost) // the other process has taken the runs of this one for those of a dead one
+			stop(task.ErrLost) // the other process takes this process for dead, and has its runs
 			running.Wait()
 			return err
 		case <-sweep.C:
@@ -259,9 +258,9 @@ func (m *Manager) Run(ctx context.Context) error {
 	}
 }
 
-// begin takes up what this worker left when it ended, and makes it known.
+// begin takes up what this worker left when it last ended, and enrolls the worker.
 func (m *Manager) begin(ctx context.Context) error {
-	if !m.cfg.Shared { // else others have runs in progress
+	if !m.cfg.Shared { // with a shared store, runs in progress may belong to other workers
 		if err := m.recover(ctx); err != nil {
 			return err
 		}
@@ -272,8 +271,8 @@ func (m *Manager) begin(ctx context.Context) error {
 	return m.enroll(ctx)
 }
 
-// recover ends the attempts that were in progress when the last server died, and what is
-// left of them (SPEC 9.6). Their runs fail, or are tried again if their specs say so.
+// recover ends the attempts that were in progress when the last server died, with all their
+// processes (SPEC 9.6). Their runs fail, or are tried again if their specs say so.
 func (m *Manager) recover(ctx context.Context) error {
 	if err := m.takeBack(ctx, true); err != nil {
 		return err
@@ -298,7 +297,7 @@ func (m *Manager) limit(ctx context.Context) {
 	}
 }
 
-// full says why no further run starts beside those in progress; empty: there is room.
+// full says why no further run starts beside the runs in progress; empty: there is room.
 func (m *Manager) full() string {
 	switch active := m.Active(); {
 	case m.cfg.MaxRuns == 0:
@@ -313,7 +312,7 @@ func (m *Manager) full() string {
 	return ""
 }
 
-// Full tells whether a further run would have to wait until one ends.
+// Full tells whether another run would have to wait until a run ends.
 func (m *Manager) Full() bool { return m.full() != "" }
 
 // Blocked says why no queued run starts now; empty: nothing keeps all of them waiting.
@@ -351,15 +350,14 @@ func (m *Manager) claim(ctx context.Context, start func(store.Lease, time.Time))
 	}
 	for _, l := range leases {
 		m.mu.Lock()
-		m.active[l.RunID] = func(error) {} // it counts from here on
+		m.active[l.RunID] = func(error) {} // the run counts from here on
 		m.mu.Unlock()
 		m.desk.Feed().Notify(l.RunID)
 		start(l, begun)
 	}
 }
 
-// await waits for the runs: first for as long as the grace, then after stopping
-// them.
+// await waits for the runs: first for the grace, then, after it has stopped them, to their end.
 func (m *Manager) await(running *sync.WaitGroup, stop context.CancelCauseFunc) {
 	done := make(chan struct{})
 	go func() {
@@ -383,14 +381,14 @@ type verdict struct {
 	message string
 	exit    *int64
 	again   bool // another attempt may end otherwise
-	left    bool // it has not ended: it goes on without this worker
+	left    bool // the attempt has not ended: it goes on without this worker
 }
 
 func failed(format string, args ...any) verdict {
 	return verdict{state: store.FailedRun, message: fmt.Sprintf(format, args...)}
 }
 
-// again is failed, of what may go well at another attempt.
+// again is failed, for a failure that another attempt may avoid.
 func again(format string, args ...any) verdict {
 	v := failed(format, args...)
 	v.again = true
@@ -410,7 +408,7 @@ func (m *Manager) execute(ctx context.Context, l store.Lease, h *hold, adopted b
 		delete(m.active, l.RunID)
 	}()
 
-	// What is written about the run outlives its own context.
+	// Writes about the run outlive its own context.
 	always := context.WithoutCancel(ctx)
 	a := &attempt{manager: m, lease: l, adopted: adopted, beat: beatTime(m.cfg.Lease), cancel: cancel, logger: m.logger.With("run", l.RunID)}
 	a.renew = func(ctx context.Context) (store.Stop, error) {
@@ -421,7 +419,7 @@ func (m *Manager) execute(ctx context.Context, l store.Lease, h *hold, adopted b
 		}
 		return stop, err
 	}
-	if m.cfg.Shared && !m.cfg.Unguarded { // else nobody can take the run
+	if m.cfg.Shared && !m.cfg.Unguarded { // only with a shared store can another worker take the run
 		a.until = h.until
 		go h.guard(ctx, func() {
 			a.logger.Error("the lease of a run could not be renewed: this worker lets go of it, because another one may have it soon")
@@ -482,7 +480,7 @@ func (m *Manager) finish(ctx, always context.Context, a *attempt, v verdict) {
 		}
 		a.logger.Error("recording the end of a run; the next attempt follows", "error", err)
 		if giveUp(ctx, try, err) {
-			return // the next start ends it
+			return // the next start ends the run
 		}
 		time.Sleep(retryTime)
 	}

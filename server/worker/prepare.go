@@ -30,9 +30,9 @@ func eventFile(webhook string, d *store.Delivery) task.Attachment {
 	return task.Attachment{Name: run.EventFile, Data: append(data, '\n')}
 }
 
-// commitAs makes commits of the run name it as their committer, unless the environment says
-// who that is. So a push shows which run made it. Git takes it for the author too if nobody sets
-// another (configureGit of package inside).
+// commitAs makes the run the committer of its commits, unless the environment names a
+// committer. So a push shows which run made it. Without another author, Git makes the
+// committer the author (configureGit of package inside).
 func commitAs(t *task.Task) {
 	for _, name := range []string{"GIT_COMMITTER_NAME", "GIT_COMMITTER_EMAIL"} {
 		if _, set := t.Secrets[name]; set || t.Env[name] != "" {
@@ -42,9 +42,8 @@ func commitAs(t *task.Task) {
 	t.Vars["GIT_COMMITTER_NAME"], t.Vars["GIT_COMMITTER_EMAIL"] = "Triphammer", t.RunID+run.CommitterDomain
 }
 
-// inFactory names the factory of the run as published definitions ask for it, unless the
-// environment or a secret does. Without a factory there is no such variable, and such an agent
-// then does nothing.
+// inFactory sets the variable in which published definitions look for the factory of the run,
+// unless the environment or a secret sets it. Without a factory it sets no variable.
 func inFactory(t *task.Task, factory string) {
 	const name = "WARP_FACTORY_ID"
 	_, plain := t.Env[name]
@@ -56,9 +55,9 @@ func inFactory(t *task.Task, factory string) {
 // prepared is everything that a run needs.
 type prepared struct {
 	row      *store.Run
-	spec     run.Spec      // as it is meant on this server
-	warnings []string      // of what does not act here
-	session  store.Session // that goes on; empty: a new one
+	spec     run.Spec      // with its meaning on this server
+	warnings []string      // about parts that do not act here
+	session  store.Session // the conversation that goes on; empty: a new one begins
 	task     *task.Task    // nil with an error
 }
 
@@ -162,7 +161,7 @@ func (a *attempt) skills(ctx context.Context, skills []run.Skill) ([]run.Skill, 
 	return skills, nil
 }
 
-// chosen are some of the values.
+// chosen are the values with the names.
 func chosen(all map[string]secret.Value, names []string) map[string]secret.Value {
 	some := make(map[string]secret.Value, len(names))
 	for _, name := range names {
@@ -198,7 +197,7 @@ func (a *attempt) secrets(ctx context.Context, names []string) (map[string]secre
 }
 
 // hasWorkspace returns task.ErrNoWorkspace if the run goes on in a workspace that another worker
-// has. What an earlier attempt may have left here under the same name is not it.
+// has. A folder of the same name here may be left from an earlier attempt.
 func (m *Manager) hasWorkspace(ctx context.Context, r *store.Run) error {
 	if _, everywhere := m.outliving(); !m.cfg.Shared || everywhere {
 		return nil
@@ -214,8 +213,8 @@ func (m *Manager) hasWorkspace(ctx context.Context, r *store.Run) error {
 	return nil
 }
 
-// workerSecrets are the variables of this process that a run gets which asks for those of the
-// worker. They are credentials.
+// workerSecrets are the variables of this process for a run that asks for the worker's
+// variables. They are credentials.
 func workerSecrets(can *run.Capabilities, s *run.Spec) map[string]secret.Value {
 	values := make(map[string]secret.Value)
 	for _, name := range can.AgentEnv {

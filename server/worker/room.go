@@ -35,7 +35,8 @@ func (m *Manager) keepRoom(ctx context.Context) {
 	}
 }
 
-// Short says why no run starts while there is too little space on the disk; else empty.
+// Short says why no run starts while there is too little space on the disk. It is empty
+// otherwise.
 func (m *Manager) Short() string {
 	if why := m.short.Load(); why != nil {
 		return *why
@@ -97,8 +98,8 @@ func (m *Manager) reclaim(ctx context.Context) {
 }
 
 // stopLargest stops the run in progress that uses the most of the disk, if the workspaces
-// fill it. The other runs and the server go on. It stops one run at a time: last is the
-// run that the previous call stopped, and the result is the one that this call stopped.
+// fill the disk. The other runs and the server go on. It stops one run at a time: last is the
+// run that the previous call stopped, and the result is the run that this call stopped.
 func (m *Manager) stopLargest(ctx context.Context, s disk.State, last store.RunID) store.RunID {
 	m.mu.Lock()
 	ids := make([]store.RunID, 0, len(m.active))
@@ -132,7 +133,7 @@ func (m *Manager) stopLargest(ctx context.Context, s disk.State, last store.RunI
 	cancel := m.active[largest]
 	m.mu.Unlock()
 	if cancel == nil {
-		return last // it has ended by itself
+		return last // the run has ended by itself
 	}
 	m.logger.Error("a run fills the disk: it is stopped", "run", largest, "takes", takes(most), "problem", s.Problem())
 	cancel(fmt.Errorf("%w: its files take %s; %s", task.ErrDisk, takes(most), s.Problem()))

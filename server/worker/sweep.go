@@ -9,12 +9,12 @@ import (
 	"triphammer/server/store"
 )
 
-// expired tells whether the workspace of that name is not to be kept any more. ended is
-// when it was last in use.
+// expired tells whether the time to keep the workspace of that name is over. ended is when the
+// workspace was last in use.
 func (m *Manager) expired(ctx context.Context, name string, ended time.Time) bool {
 	return m.parts(ctx, name, func(c *store.Conversation) bool {
 		now := m.cfg.Now()
-		if c == nil { // its run was deleted with its age
+		if c == nil { // the run was deleted as too old
 			return now.Sub(ended) > max(m.cfg.KeepWorkspaces, m.cfg.KeepFailed, m.cfg.KeepSessions)
 		}
 		until := m.desk.KeptUntil(c)
@@ -22,9 +22,9 @@ func (m *Manager) expired(ctx context.Context, name string, ended time.Time) boo
 	})
 }
 
-// parts tells whether the workspace of that name can be removed: it may, as its conversation
-// shows, and no run will want it. For that the conversation is ended. Otherwise a follow-up
-// could be accepted just before the workspace goes.
+// parts tells whether the workspace of that name can be removed, that is, whether may allows it
+// for the conversation. If so, parts also ends the conversation: otherwise a follow-up could be
+// accepted just before the workspace goes.
 func (m *Manager) parts(ctx context.Context, name string, may func(*store.Conversation) bool) bool {
 	id, err := store.ParseID[store.Run](name)
 	var c *store.Conversation
@@ -38,14 +38,14 @@ func (m *Manager) parts(ctx context.Context, name string, may func(*store.Conver
 		return false
 	}
 	if at := run.LastStarted(c); m.cfg.Shared && at != nil && at.Worker != m.worker {
-		return true // it has its workspace there now
+		return true // the conversation has its workspace at another worker now
 	}
 	if !may(c) {
 		return false
 	}
 	last := run.LastOf(c)
 	if last == nil || c.Session == nil {
-		return last != nil // no run joins it without a session
+		return last != nil // no run joins a conversation without a session
 	}
 	ended, err := m.cfg.Store.Conversations.End(ctx, c.ID, last.FinishedAt)
 	if err != nil {
@@ -54,10 +54,10 @@ func (m *Manager) parts(ctx context.Context, name string, may func(*store.Conver
 	return ended
 }
 
-// sweep removes the workspaces that are not to be kept any more.
+// sweep removes the workspaces whose time to keep is over.
 func (m *Manager) sweep(ctx context.Context) {
 	if m.cfg.Store.Clock().Doubted() != "" {
-		return // nothing is deleted by its age (SPEC 12.3)
+		return // nothing is deleted for its age (SPEC 12.3)
 	}
 	err := m.cfg.Executor.Sweep(ctx, func(name string, ended time.Time) bool { return m.expired(ctx, name, ended) })
 	if err != nil {
@@ -65,7 +65,7 @@ func (m *Manager) sweep(ctx context.Context) {
 	}
 }
 
-// dispose removes the workspace of a run that has ended, if it is not to be kept at all.
+// dispose removes the workspace of an ended run, if the settings keep it for no time.
 func (m *Manager) dispose(ctx context.Context, id store.RunID) {
 	if min(m.cfg.KeepWorkspaces, m.cfg.KeepFailed) > 0 {
 		return

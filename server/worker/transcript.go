@@ -19,8 +19,8 @@ import (
 
 // Limits of a transcript.
 const (
-	// DefaultTranscriptLimit is how many bytes of a run's output are kept: its beginning and
-	// its end.
+	// DefaultTranscriptLimit is how many bytes of a run's output are kept: of the beginning
+	// and of the end.
 	DefaultTranscriptLimit = 8 << 20
 	// endShare is the share of the limit that is reserved for the end.
 	endShare = 4
@@ -33,7 +33,7 @@ const (
 	flushEvery = 200 * time.Millisecond
 	// finishTime is how long a harness has for its end after its result.
 	finishTime = 10 * time.Second
-	// A batch of this size does not wait for the next tick.
+	// maxBatchEvents is the size of a batch that does not wait for the next tick.
 	maxBatchEvents = 256
 	maxBatchBytes  = 256 << 10
 	// maxChunk bounds one output event.
@@ -50,9 +50,9 @@ type transcriptConfig struct {
 	now    func() time.Time
 	hide   *secret.Redactor
 	parse  harness.Parser                     // reads the agent's standard output; nil: it is plain text
-	err    func(line string) (trouble string) // reads its standard error, if parse is set
+	err    func(line string) (trouble string) // reads the agent's standard error, if parse is set
 	after  int64                              // the number of the last event of earlier attempts
-	again  *replayed                          // what another worker has stored of this attempt; nil: nothing
+	again  *replayed                          // the part of this attempt that another worker has stored; nil: nothing
 	limit  int
 	logger *slog.Logger
 }
@@ -66,7 +66,7 @@ type transcript struct {
 	seq      int64
 	pending  []store.Event
 	waiting  int             // bytes in pending
-	said     int             // bytes of what the agent said, of the beginning
+	said     int             // bytes of the agent's output in the beginning
 	changed  int             // bytes of changed files
 	unlisted event.Truncated // changed files beyond their limit
 	end      *ending         // nil until the beginning is full
@@ -78,14 +78,14 @@ type transcript struct {
 	printed  string    // the last line on standard output that is no event
 	last     time.Time // when the agent last gave a sign of life
 	fenced   bool
-	used     event.Usage // in all
+	used     event.Usage // total
 	session  event.Session
-	result   *event.Result // what the harness said about its end, unless it has gone on
+	result   *event.Result // the harness's report of its end, unless it has gone on
 	trouble  string        // why the agent does not reach its model, unless it has gone on
 	hangs    *time.Timer   // runs from the result on
 
-	full  chan struct{} // a batch is
-	spent chan struct{} // the harness told of usage
+	full  chan struct{} // tells that a batch is full
+	spent chan struct{} // tells that the harness reported usage
 }
 
 func newTranscript(c transcriptConfig) *transcript {
@@ -122,22 +122,22 @@ func (t *transcript) lastPrinted() string {
 	return t.printed
 }
 
-// usage is what the harness said it used in all.
+// usage is the total usage that the harness reported.
 func (t *transcript) usage() event.Usage {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.used
 }
 
-// verdict is what the harness itself said about its end, or nil.
+// verdict is the harness's report of its end; nil: there is none.
 func (t *transcript) verdict() *event.Result {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.result
 }
 
-// finish takes what the harness says about its end. nil means that it goes on. The process
-// has finishTime to end, because some never do.
+// finish takes the harness's report of its end; nil means that the harness goes on. From the
+// report on, the process has finishTime to end, because some processes never do.
 func (t *transcript) finish(r *event.Result) {
 	repeats := r != nil && t.result != nil
 	t.result = r
@@ -145,7 +145,7 @@ func (t *transcript) finish(r *event.Result) {
 		t.trouble = ""
 	}
 	if repeats && !r.Hopeless || t.done == nil {
-		return // its time runs
+		return // the timer runs already
 	}
 	if t.hangs != nil {
 		t.hangs.Stop()
@@ -159,7 +159,7 @@ func (t *transcript) finish(r *event.Result) {
 	}
 }
 
-// troubled is why the agent did not reach its model in the end; empty: it did.
+// troubled is why the agent did not reach its model in the end; empty: it reached the model.
 func (t *transcript) troubled() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -167,7 +167,7 @@ func (t *transcript) troubled() string {
 	return t.trouble
 }
 
-// conversation is the session that the harness told of last.
+// conversation is the session that the harness named last.
 func (t *transcript) conversation() event.Session {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -196,7 +196,7 @@ func (t *transcript) add(e event.Event) {
 			t.parsing = true
 		}
 	}
-	_, enough := e.(event.Ended) // while it is not stored, the agent would begin again if the server died
+	_, enough := e.(event.Ended) // store it soon: without it, the agent would begin again if the server died
 	enough = enough || len(t.pending) >= maxBatchEvents || t.waiting >= maxBatchBytes
 	t.mu.Unlock()
 	if enough {
@@ -238,7 +238,7 @@ func (t *transcript) put(e event.Event) {
 		if _, command := e.(event.Command); command {
 			t.finish(nil)
 		}
-		t.drain(true) // the process is gone, so a value that is held back stays incomplete
+		t.drain(true) // the process is gone, so a held back value stays incomplete
 	default:
 		t.drain(false)
 	}
@@ -325,9 +325,9 @@ func (t *transcript) close(last event.Status) {
 type ending struct {
 	limit  int
 	events []endEvent
-	bytes  int             // of those that are not needed
-	passed []store.Event   // needed events from the part that is left out
-	left   event.Truncated // out
+	bytes  int             // of the events that may be dropped
+	passed []store.Event   // events of the dropped part that must stay
+	left   event.Truncated // counts the dropped events
 }
 
 type endEvent struct {
@@ -353,8 +353,7 @@ func (n *ending) add(e store.Event, needed bool) {
 	}
 }
 
-// cut drops all but the end of the waiting events. The store takes that even on a full
-// disk.
+// cut drops all but the end of the waiting events. The store takes the end even on a full disk.
 func (t *transcript) cut() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -378,7 +377,7 @@ func (t *transcript) cut() {
 	}
 }
 
-// output joins the output of a process. drain makes events of it.
+// output joins the output of a process. drain makes events of the joined output.
 func (t *transcript) output(e event.Output) {
 	s := t.stream(e.Stream)
 	if _, err := s.redact.Write([]byte(e.Text)); err != nil {
@@ -450,7 +449,7 @@ func (t *transcript) drain(ended bool) {
 // maxWords limits how much of standard error a status_message quotes.
 const maxWords = 300
 
-// lastLine is the last line of a text that has more than space.
+// lastLine is the last line of a text that is not blank.
 func lastLine(text string) string {
 	text = strings.TrimSpace(text)
 	return strings.TrimSpace(text[strings.LastIndexByte(text, '\n')+1:])
@@ -487,8 +486,8 @@ func (t *transcript) read(text string) {
 	}
 }
 
-// parseLine makes events of the harness's line. A line that it does not know is kept
-// unchanged, and is never an error.
+// parseLine makes events of the harness's line. An unknown line is kept unchanged, and is no
+// error.
 func (t *transcript) parseLine() {
 	line := t.line
 	t.line = nil
@@ -537,8 +536,8 @@ func (t *transcript) run(ctx context.Context, done <-chan struct{}) {
 	}
 }
 
-// flush stores the waiting events. If that fails, they wait for the next flush; the limit
-// of the transcript limits how many.
+// flush stores the waiting events. If storing fails, the events wait for the next flush; the
+// limit of the transcript limits how many can wait.
 func (t *transcript) flush(ctx context.Context) error {
 	t.mu.Lock()
 	t.drain(false)

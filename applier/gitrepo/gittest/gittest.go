@@ -1,5 +1,5 @@
-// Package gittest serves Git repositories to tests as the services do: over https
-// with a credential, and over ssh, in both cases by the git program itself.
+// Package gittest serves Git repositories to tests as code forges do: over https with a
+// credential, and over ssh. The git program itself does the serving.
 package gittest
 
 import (
@@ -23,7 +23,7 @@ import (
 	"golang.org/x/crypto/ssh"
 )
 
-// Git runs git in dir and returns what it printed; it must succeed.
+// Git runs git in dir and returns its output. The test fails if git fails.
 func Git(t testing.TB, dir string, args ...string) string {
 	t.Helper()
 	cmd := exec.Command("git", args...)
@@ -40,8 +40,8 @@ func Git(t testing.TB, dir string, args ...string) string {
 // Server is git http-backend behind TLS.
 type Server struct {
 	*httptest.Server
-	CAFile  string       // its certificate
-	Backend http.Handler // git itself, without the credential
+	CAFile  string       // file with the certificate of the server
+	Backend http.Handler // git itself, which asks for no credential
 
 	mu     sync.Mutex
 	accept func(*http.Request) bool
@@ -88,7 +88,7 @@ func Serve(t testing.TB, root string) *Server {
 	return s
 }
 
-// Basic wants a name and a password; an empty name means any.
+// Basic makes the server demand a name and a password. An empty name means any name.
 func (s *Server) Basic(name, password string) {
 	s.want(`Basic realm="git"`, func(r *http.Request) bool {
 		user, pass, ok := r.BasicAuth()
@@ -96,7 +96,7 @@ func (s *Server) Basic(name, password string) {
 	})
 }
 
-// Bearer wants a bearer token.
+// Bearer makes the server demand a bearer token.
 func (s *Server) Bearer(token string) {
 	s.want("Bearer", func(r *http.Request) bool { return r.Header.Get("Authorization") == "Bearer "+token })
 }
@@ -107,14 +107,15 @@ func (s *Server) want(asks string, accept func(*http.Request) bool) {
 	s.asks, s.accept = asks, accept
 }
 
-// Fault answers requests instead of git if it returns true; nil ends that.
+// Fault sets a function that may answer requests instead of git. It returns true for a request
+// that it answered. nil removes the function.
 func (s *Server) Fault(fault func(http.ResponseWriter, *http.Request) bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.fault = fault
 }
 
-// Wire passes connections on to a server and counts what it answers.
+// Wire passes connections on to a server and counts the bytes of the answers.
 type Wire struct {
 	Address string
 	Bytes   atomic.Int64 // from the server, encryption included
@@ -159,13 +160,13 @@ func (w *Wire) pass(client net.Conn, server string) {
 	asking.Wait()
 }
 
-// Write counts.
+// Write counts bytes.
 func (w *Wire) Write(p []byte) (int, error) {
 	w.Bytes.Add(int64(len(p)))
 	return len(p), nil
 }
 
-// Key writes a new private key for ssh and returns its public one.
+// Key writes a new private key for ssh to a file and returns the public key.
 func Key(t testing.TB, file string) ssh.PublicKey {
 	t.Helper()
 	_, private, err := ed25519.GenerateKey(rand.Reader)
@@ -186,8 +187,8 @@ func Key(t testing.TB, file string) ssh.PublicKey {
 	return signer.PublicKey()
 }
 
-// SSH serves the repositories of this machine over ssh, to one key, until the
-// test ends. hostKeys are files.
+// SSH serves the repositories of this machine over ssh, to one key, until the test ends.
+// hostKeys are files with private keys.
 func SSH(t testing.TB, client ssh.PublicKey, hostKeys ...string) (address string) {
 	t.Helper()
 	config := &ssh.ServerConfig{PublicKeyCallback: func(_ ssh.ConnMetadata, key ssh.PublicKey) (*ssh.Permissions, error) {

@@ -1,12 +1,12 @@
 // Package acp drives an agent of the Agent Client Protocol (SPEC 15.1).
 //
-// The client of the protocol runs where the agent does, inside the walls of a run, as
+// The client of the protocol runs beside the agent, inside the walls of a run, as
 // `triphammer __acp -- COMMAND…` ([Main]). It gets the prompt on standard input, has one
-// turn with the agent, allows what the agent asks for, and prints what happens as events of
-// the transcript, one JSON value a line. The server reads these lines with [Read]. So the
+// turn with the agent, allows everything that the agent asks for, and prints events of the
+// transcript, one JSON value per line. The server reads these lines with [Read]. So the
 // server itself never talks to an agent.
 //
-// SIGINT cancels the turn: the agent gets a few seconds to end it, and is then killed.
+// SIGINT cancels the turn. The agent then has a few seconds to end it before it is killed.
 package acp
 
 import (
@@ -34,7 +34,7 @@ const Command = "__acp"
 // ServersFile is the file below the home that lists the MCP servers, as JSON.
 const ServersFile = ".triphammer/mcp-servers.json"
 
-// Options are what a client is asked for besides the agent's command.
+// Options are the arguments of a client besides the agent's command.
 type Options struct {
 	Model     string
 	Reasoning string // level
@@ -42,7 +42,7 @@ type Options struct {
 	Servers   bool   // ServersFile lists servers
 }
 
-// Args is the command line of a client that starts the agent by command.
+// Args is the command line of a client that starts the agent with command.
 func (o Options) Args(command []string) []string {
 	args := []string{"triphammer", Command}
 	if o.Model != "" {
@@ -66,8 +66,8 @@ type line struct {
 	Data json.RawMessage `json:"data"`
 }
 
-// Read is the parser of a client's output. It accepts any line. It reads no event that only
-// the server itself may make, because an agent could have printed the line.
+// Read parses a line of a client's output. It accepts any line; false: the line is no event. It
+// ignores parts that only the server may write, because an agent could have printed the line.
 func Read(text []byte) ([]event.Event, bool) {
 	var l line
 	if json.Unmarshal(text, &l) != nil {
@@ -83,7 +83,7 @@ func Read(text []byte) ([]event.Event, bool) {
 		return nil, false
 	}
 	if s, ok := e.(event.Status); ok {
-		s = event.Status{Message: s.Message} // the rest is the server's to say
+		s = event.Status{Message: s.Message} // only the server may write the other fields
 		e = s
 	}
 	return []event.Event{e}, true
@@ -91,11 +91,11 @@ func Read(text []byte) ([]event.Event, bool) {
 
 // Main is the client. It returns the exit status: 0 if the agent ended its turn well.
 func Main(args []string) int {
-	// A second signal is for whoever cannot wait: it ends the program at once.
+	// A second signal ends the program at once.
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	context.AfterFunc(ctx, stop)
-	slog.SetDefault(slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))) // of the connection
+	slog.SetDefault(slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))) // the connection logs to it
 	out := &output{w: os.Stdout}
 	result, err := drive(ctx, args, os.Stdin, out, os.Stderr)
 	if err != nil {
@@ -108,7 +108,7 @@ func Main(args []string) int {
 	return 0
 }
 
-// drive has one turn with the agent. An error is why there was none, or why it did not end.
+// drive has one turn with the agent. The error says why there was no turn, or why it did not end.
 func drive(ctx context.Context, args []string, stdin io.Reader, out *output, stderr io.Writer) (event.Result, error) {
 	flags := flag.NewFlagSet(Command, flag.ContinueOnError)
 	flags.SetOutput(io.Discard)
@@ -139,7 +139,7 @@ func drive(ctx context.Context, args []string, stdin io.Reader, out *output, std
 	return c.run(ctx, flags.Args())
 }
 
-// mcpServer is a server of the list: a program, or what a URL reaches.
+// mcpServer is a server of the list: a program or a URL.
 type mcpServer struct {
 	Name    string            `json:"name"`
 	Command string            `json:"command,omitempty"`
@@ -149,8 +149,8 @@ type mcpServer struct {
 	Headers map[string]string `json:"headers,omitempty"`
 }
 
-// readServers reads the list of servers. References to variables are replaced by their
-// values here, so that no file holds a secret.
+// readServers reads the list of servers. It replaces references to variables by their values, so
+// that no file holds a secret.
 func readServers(file string) ([]mcpServer, error) {
 	if file == "" {
 		return nil, nil
@@ -184,11 +184,11 @@ func expand(value string) string {
 // output prints events. It is used by one goroutine at a time.
 type output struct {
 	w   io.Writer
-	err error // the first
+	err error // the first error
 }
 
 func (o *output) add(e event.Event) {
-	// Only the bounds of texts: secrets are hidden by the server, which knows them.
+	// This only clips texts. The server, which knows the secrets, hides them.
 	e = event.Redact(e, func(s string) string { return s })
 	data, err := json.Marshal(e)
 	if err == nil {

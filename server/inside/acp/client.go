@@ -25,9 +25,9 @@ var (
 	// cancelTime is how long an agent may take to end a turn that was cancelled. The client
 	// itself has a little longer before the server kills both.
 	cancelTime = 5 * time.Second
-	// endTime is how long an agent may take to end when its input has.
+	// endTime is how long an agent may take to end after its input has ended.
 	endTime = 2 * time.Second
-	// orderTime is how long a question waits for what the agent told before it.
+	// orderTime is how long a question waits for notifications that the agent sent before it.
 	orderTime = 250 * time.Millisecond
 )
 
@@ -41,15 +41,16 @@ type client struct {
 	conn  *protocol.ClientSideConnection
 	agent protocol.InitializeResponse
 
-	mu   sync.Mutex // the connection calls the handlers from goroutines of its own
+	mu   sync.Mutex // the connection calls the handlers from its own goroutines
 	turn turn
 }
 
-// run starts the agent, has the turn, and ends the agent with all of its process group.
+// run starts the agent, has the turn, and ends the agent with its whole process group.
 func (c *client) run(ctx context.Context, command []string) (event.Result, error) {
 	cmd := exec.Command(command[0], command[1:]...)
 	cmd.Stderr = c.stderr
-	// A group of its own: SIGINT is for the client, which tells the agent in its own language.
+	// The agent has its own process group, because only the client may get SIGINT. It cancels the
+	// turn by the protocol.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.WaitDelay = endTime
 	stdin, err := cmd.StdinPipe()
@@ -65,7 +66,7 @@ func (c *client) run(ctx context.Context, command []string) (event.Result, error
 	gone := make(chan struct{})
 	go func() {
 		ended = cmd.Wait()
-		_ = feed.Close() // it has no other end
+		_ = feed.Close() // never fails
 		close(gone)
 	}()
 	in := &input{w: stdin}
@@ -102,7 +103,7 @@ func (c *client) run(ctx context.Context, command []string) (event.Result, error
 // input is the agent's standard input.
 type input struct {
 	w      io.Writer
-	broken atomic.Bool // nobody reads it any more
+	broken atomic.Bool // the agent no longer reads it
 }
 
 func (i *input) Write(data []byte) (int, error) {
@@ -151,7 +152,7 @@ func (c *client) ask(ctx context.Context, session protocol.SessionId) (event.Res
 	asking, giveUp := context.WithCancel(context.WithoutCancel(ctx))
 	defer giveUp()
 	stop := context.AfterFunc(ctx, func() {
-		_ = c.conn.Cancel(asking, protocol.CancelNotification{SessionId: session}) // it may be gone
+		_ = c.conn.Cancel(asking, protocol.CancelNotification{SessionId: session}) // the agent may be gone
 		select {
 		case <-asking.Done():
 		case <-time.After(cancelTime):
@@ -183,8 +184,8 @@ func (c *client) ask(ctx context.Context, session protocol.SessionId) (event.Res
 	return event.Result{Failed: true, Turns: 1, Message: fmt.Sprintf("the agent stopped: %s", answer.StopReason)}, nil
 }
 
-// open makes the session or takes up an earlier one. Mode, model and level are those of the
-// run in either case, because an agent need not keep them with the conversation.
+// open makes a session or takes up an earlier session. It sets the run's mode, model and level in
+// both cases, because an agent need not keep them with the conversation.
 func (c *client) open(ctx context.Context) (protocol.SessionId, error) {
 	session, err := c.session(ctx)
 	if err != nil {
@@ -209,7 +210,7 @@ func (c *client) open(ctx context.Context) (protocol.SessionId, error) {
 	return session.SessionId, nil
 }
 
-// session is a new session or an earlier one, with what the agent offers there.
+// session is a new or an earlier session, with the agent's options for it.
 func (c *client) session(ctx context.Context) (protocol.NewSessionResponse, error) {
 	dir, err := os.Getwd()
 	if err != nil {
@@ -227,7 +228,7 @@ func (c *client) session(ctx context.Context) (protocol.NewSessionResponse, erro
 	if !c.agent.AgentCapabilities.LoadSession {
 		return protocol.NewSessionResponse{}, errors.New("this agent does not keep its conversations: start a new run")
 	}
-	// It tells the whole conversation again, which the transcript of the earlier run has.
+	// The agent tells the whole conversation again, which the transcript of the earlier run has.
 	found, err := c.conn.LoadSession(ctx, protocol.LoadSessionRequest{SessionId: id, Cwd: dir, McpServers: servers})
 	if err != nil {
 		return protocol.NewSessionResponse{}, failure{"the agent did not find the conversation again", err}
@@ -258,7 +259,7 @@ func (c *client) choose(ctx context.Context, s protocol.NewSessionResponse, cate
 	return failure{"the agent refused it", err}
 }
 
-// maxOffered is how many values of an option are told.
+// maxOffered is how many values of an option a message names.
 const maxOffered = 20
 
 // optionOf is the option of a category, or nil.
@@ -301,8 +302,8 @@ func offered(s protocol.NewSessionResponse, category string) (values []string) {
 	return values
 }
 
-// unconfined is the mode of the session in which the agent has no sandbox of its own, if it
-// offers one. A sandbox inside the walls of the run does not work, and adds nothing.
+// unconfined is the session's mode without a sandbox of the agent; empty: the agent offers no such
+// mode. A sandbox inside the walls of the run does not work, and adds nothing.
 func unconfined(s protocol.NewSessionResponse) string {
 	for _, mode := range offered(s, string(protocol.SessionConfigOptionCategoryMode)) {
 		switch mode {
@@ -313,7 +314,7 @@ func unconfined(s protocol.NewSessionResponse) string {
 	return ""
 }
 
-// mcpServers are those that the agent can use.
+// mcpServers are the MCP servers that the agent can use.
 func (c *client) mcpServers() []protocol.McpServer {
 	all := []protocol.McpServer{} // never null
 	for _, m := range c.servers {
@@ -345,8 +346,8 @@ func (c *client) mcpServers() []protocol.McpServer {
 // authRequired is the code of the protocol for a request before a login.
 const authRequired = -32000
 
-// authenticate logs in by a method that asks nobody: with variables that the run has, or
-// with a key that the agent itself finds in one.
+// authenticate logs in by a method that asks nobody: with variables of the run, or with a key that
+// the agent itself finds in a variable.
 func (c *client) authenticate(ctx context.Context) error {
 	var offered []string
 	for _, m := range c.agent.AuthMethods {
@@ -376,7 +377,7 @@ func (c *client) authenticate(ctx context.Context) error {
 	return fmt.Errorf("the agent is not logged in; it offers: %s", strings.Join(offered, ", "))
 }
 
-// failure is an error that the agent answered, or that kept it from answering.
+// failure is an error that the agent answered, or that kept the agent from answering.
 type failure struct {
 	what string
 	err  error
@@ -384,7 +385,8 @@ type failure struct {
 
 func (f failure) Unwrap() error { return f.err }
 
-// Error is a sentence. The protocol leaves open where an error has its details.
+// Error is one sentence. It looks for the details in several places, because the protocol does
+// not say where an error has them.
 func (f failure) Error() string {
 	var refused *protocol.RequestError
 	if !errors.As(f.err, &refused) {
@@ -433,8 +435,8 @@ func (c *client) RequestPermission(_ context.Context, q protocol.RequestPermissi
 	return protocol.RequestPermissionResponse{Outcome: protocol.NewRequestPermissionOutcomeCancelled()}, nil
 }
 
-// await waits until the call is known. The connection hands over notifications in order, but
-// questions as they come. Some agents never tell of a call before they ask about it.
+// await waits until the call is known, but at most orderTime: the connection hands over questions
+// before earlier notifications, and some agents never tell of a call before they ask about it.
 func (c *client) await(call string) {
 	late := time.NewTimer(orderTime)
 	defer late.Stop()

@@ -13,14 +13,14 @@ import (
 )
 
 const (
-	// maxMessage is how much of a message is joined from its chunks, in bytes. What is longer
+	// maxMessage bounds a message that is joined from its chunks, in bytes. A longer message
 	// becomes several events.
 	maxMessage = 32 << 10
-	// maxCalls bounds the calls of tools that have not ended.
+	// maxCalls bounds the calls of tools in progress.
 	maxCalls = 1000
 )
 
-// turn makes events of what the agent tells. It is used by one goroutine at a time.
+// turn makes events of the agent's notifications. It is used by one goroutine at a time.
 type turn struct {
 	out    *output
 	silent bool // an earlier conversation is told again
@@ -28,10 +28,10 @@ type turn struct {
 	role  string // of the message that comes in chunks
 	text  strings.Builder
 	calls map[string]*call
-	cost  float64 // of the session, as it was told last
+	cost  float64 // last known cost of the session
 }
 
-// call is the use of a tool that has not ended.
+// call is a use of a tool that has not ended.
 type call struct {
 	title   string
 	kind    protocol.ToolKind
@@ -92,8 +92,7 @@ func (t *turn) flush() {
 	t.text.Reset()
 }
 
-// call takes what is new about a call. Agents tell its input late, and some of its fields
-// never.
+// call takes an update of a call. Agents tell the input late, and some of its fields never.
 func (t *turn) call(u protocol.ToolCallUpdate) {
 	t.flush()
 	id := string(u.ToolCallId)
@@ -112,7 +111,7 @@ func (t *turn) call(u protocol.ToolCallUpdate) {
 	}
 	ended := status == protocol.ToolCallStatusCompleted || status == protocol.ToolCallStatusFailed
 	if status != protocol.ToolCallStatusPending && u.Content != nil {
-		c.content = u.Content // before that, it is what the agent is about to do
+		c.content = u.Content // earlier content tells what the agent is about to do
 	}
 	if ended || c.known() {
 		t.show(id, c)
@@ -178,7 +177,7 @@ func (c *call) end(id string, failed bool) event.Event {
 	return event.Tool{ID: id, Name: c.name(), Output: c.result(), Failed: failed, DurationMS: took}
 }
 
-// allowed tells that the agent asked for something, and got it.
+// allowed makes the event that the agent asked for a permission, and got it.
 func (t *turn) allowed(u protocol.ToolCallUpdate, decision string) {
 	t.flush()
 	c := t.calls[string(u.ToolCallId)]
@@ -195,7 +194,7 @@ func (t *turn) allowed(u protocol.ToolCallUpdate, decision string) {
 	t.out.add(event.Permission{Request: request, Decision: decision})
 }
 
-// spent tells what the session has cost since it was told last.
+// spent makes the event of the cost since the last such event.
 func (t *turn) spent(cost *protocol.Cost) {
 	if cost == nil || cost.Currency != "USD" || cost.Amount <= t.cost {
 		return
@@ -207,7 +206,7 @@ func (t *turn) spent(cost *protocol.Cost) {
 	}
 }
 
-// used tells the tokens of the turn.
+// used makes the event of the tokens of the turn.
 func (t *turn) used(answer protocol.PromptResponse) {
 	u := event.Usage{Turns: 1}
 	if n := answer.Usage; n != nil {
@@ -230,7 +229,7 @@ func number(n *int) int64 {
 	return int64(*n)
 }
 
-// name is what a tool is called. The protocol has no names, only titles for people.
+// name is the name of a tool. The protocol has no names, only titles for people.
 func (c *call) name() string {
 	if c.title != "" {
 		return c.title
@@ -238,8 +237,8 @@ func (c *call) name() string {
 	return string(c.kind)
 }
 
-// command is the command of a call that executes one. Some agents tell it in the title alone,
-// and Codex says of the tools of MCP servers that they execute something.
+// command is the command of a call that executes a command. Some agents tell the command only in
+// the title, and Codex says that tools of MCP servers execute something.
 func (c *call) command() string {
 	if c.kind != protocol.ToolKindExecute {
 		return ""
@@ -267,8 +266,8 @@ func (c *call) line() string {
 	return ""
 }
 
-// exit is the exit status of a command. The protocol has no place for it, so agents put it
-// where they like.
+// exit is the exit status of a command. The protocol has no field for it, so each agent puts it
+// in another place.
 func (c *call) exit() *int {
 	for _, path := range [][]string{{"exit_code"}, {"exitCode"}, {"metadata", "exit"}} {
 		if n, ok := dig(c.output, path...).(float64); ok {
@@ -311,7 +310,7 @@ func (c *call) result() string {
 	if text, ok := c.output.(string); ok {
 		return text
 	}
-	if parts, ok := dig(c.output, "result", "content").([]any); ok { // of an MCP server, as Codex tells it
+	if parts, ok := dig(c.output, "result", "content").([]any); ok { // Codex's form for tools of MCP servers
 		for _, part := range parts {
 			if text, ok := dig(part, "text").(string); ok {
 				all = append(all, text)
@@ -355,7 +354,7 @@ func jsonText(v any) string {
 	return string(text)
 }
 
-// contentText is what a person can read of a piece of content.
+// contentText is the readable part of a piece of content.
 func contentText(c protocol.ContentBlock) string {
 	switch {
 	case c.Text != nil:

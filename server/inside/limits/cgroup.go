@@ -20,17 +20,17 @@ import (
 
 // Names of the groups below the part of the tree that is ours.
 const (
-	serverGroup = "server" // this process: a group with controllers for others has no processes of its own
+	serverGroup = "server" // has this process, because a group that gives controllers to others may have no process itself
 	runsGroup   = "runs"   // has a group for each run
 )
 
-// wanted are the controllers that limits need.
+// wanted are the controllers that the limits need.
 var wanted = []string{"memory", "pids", "cpu"}
 
 // tree is the part of the cgroup tree that this process may divide.
 type tree struct {
 	dir         string
-	controllers []string           // of wanted, those that runs have
+	controllers []string           // the wanted controllers that runs have
 	rmdir       func(string) error // removes a group
 }
 
@@ -61,7 +61,7 @@ func findTree(proc string) (*tree, error) {
 			return nil, errors.New("the cgroup of this process is not mounted here")
 		}
 		own := filepath.Join(mount, below)
-		for _, dir := range []string{own, filepath.Dir(own)} { // systemd can start it in a subgroup already
+		for _, dir := range []string{own, filepath.Dir(own)} { // systemd may have started this process in a subgroup
 			if dir != mount && !strings.HasPrefix(dir, mount+"/") {
 				break
 			}
@@ -86,9 +86,9 @@ func cgroupMount(mountinfo []byte) (root, mount string) {
 	return "", ""
 }
 
-// delegated tells whether a group was given to this process to divide: systemd marks such
-// a group, a container has the root of its own tree, and a plain user may only write to
-// what is his.
+// delegated tells whether a group was given to this process to divide. Systemd marks such a
+// group, a container has the root of its own tree, and a plain user may write only to his own
+// groups.
 func delegated(dir string) bool {
 	if unix.Access(filepath.Join(dir, "cgroup.subtree_control"), unix.W_OK) != nil || unix.Access(dir, unix.W_OK) != nil {
 		return false
@@ -127,7 +127,7 @@ func openTree(dir string) (*tree, error) {
 
 func (t *tree) has(controller string) bool { return slices.Contains(t.controllers, controller) }
 
-// memory is the lowest memory limit of the group and those above it.
+// memory is the lowest memory limit of the group and the groups above it.
 func (t *tree) memory() int64 {
 	lowest := int64(math.MaxInt64)
 	for dir := t.dir; ; dir = filepath.Dir(dir) {
@@ -141,8 +141,8 @@ func (t *tree) memory() int64 {
 	}
 }
 
-// divide moves this process into a group of its own and makes the group of all runs, which
-// may use all memory but a reserve for this process. If that fails, it is undone.
+// divide moves this process into its own group and makes the group of all runs, which may use
+// all memory but a reserve for this process. If it fails, it undoes its changes.
 func (t *tree) divide(memory int64) error {
 	own := filepath.Join(t.dir, serverGroup)
 	if err := os.Mkdir(own, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
@@ -173,7 +173,7 @@ func (t *tree) divide(memory int64) error {
 	return nil
 }
 
-// enable gives the controllers to the groups below one.
+// enable gives the controllers to the groups below dir.
 func (t *tree) enable(dir string) error {
 	return write(dir, "cgroup.subtree_control", "+"+strings.Join(t.controllers, " +"))
 }
@@ -181,7 +181,7 @@ func (t *tree) enable(dir string) error {
 // period is the time for which a share of the CPUs is given, in microseconds.
 const period = 100_000
 
-// make makes the group of a run. A group of that name is from a dead server; it is removed.
+// make makes the group of a run. It removes a group of that name, which a dead server has left.
 func (t *tree) make(runID string, l task.Limits) (*cgroup, error) {
 	dir := filepath.Join(t.dir, runsGroup, runID)
 	if err := t.remove(dir); err != nil {
@@ -207,7 +207,7 @@ func (t *tree) make(runID string, l task.Limits) (*cgroup, error) {
 		}
 	}
 	if l.Memory > 0 && t.has("memory") {
-		_ = write(dir, "memory.swap.max", "0") // a kernel without swap has no such file
+		_ = write(dir, "memory.swap.max", "0") // a kernel without swap lacks this file
 	}
 	f, err := os.Open(dir)
 	if err != nil {
@@ -216,7 +216,7 @@ func (t *tree) make(runID string, l task.Limits) (*cgroup, error) {
 	return &cgroup{tree: t, dir: f}, nil
 }
 
-// Reap kills what a dead server left in the group of a run, and removes the group.
+// Reap kills the processes that a dead server left in the group of a run, and removes the group.
 func (m *Machine) Reap(runID string) error {
 	if m.tree == nil {
 		return nil
@@ -230,7 +230,7 @@ type cgroup struct {
 	dir  *os.File
 }
 
-// has tells whether the kernel keeps a limit. No group keeps none.
+// has tells whether the kernel enforces a limit. A nil cgroup enforces none.
 func (c *cgroup) has(controller string) bool { return c != nil && c.tree.has(controller) }
 
 // event reads a counter of a file of events.
@@ -242,7 +242,7 @@ func (c *cgroup) event(file, name string) int64 {
 func counter(file, name string) int64 {
 	text, err := os.ReadFile(file)
 	if err != nil {
-		return 0 // without the controller there is no such file
+		return 0 // without the controller there is no file
 	}
 	for line := range strings.Lines(string(text)) {
 		if f := strings.Fields(line); len(f) == 2 && f[0] == name {
@@ -260,8 +260,8 @@ func (c *cgroup) close() error {
 // killTime is how long the processes of a group may take to die.
 const killTime = 10 * time.Second
 
-// remove kills the processes of a group and removes it with the groups that the run made
-// in it. It is no error if there is none.
+// remove kills the processes of a group and removes the group, with the groups that the run made
+// in it. A missing group is no error.
 func (t *tree) remove(dir string) error {
 	deadline := time.Now().Add(killTime)
 	for {
@@ -277,11 +277,11 @@ func (t *tree) remove(dir string) error {
 		if time.Now().After(deadline) {
 			return fmt.Errorf("ending the processes of a cgroup: %w", err)
 		}
-		time.Sleep(time.Millisecond) // they are dying
+		time.Sleep(time.Millisecond) // the processes are dying
 	}
 }
 
-// removeGroups removes a group and those in it. The files of a group go with it.
+// removeGroups removes a group and the groups in it. The kernel removes the files of a group.
 func (t *tree) removeGroups(dir string) error {
 	entries, err := os.ReadDir(dir)
 	if err != nil {

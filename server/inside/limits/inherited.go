@@ -13,18 +13,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Inherited are the limits that a process hands down to those that it starts. The zero
-// value only lets the kernel end the run before the server when memory is short.
+// Inherited are the limits that a process hands down to its children. The zero value only
+// makes the kernel kill the run before the server when memory is short.
 type Inherited struct {
-	CPUs      int   `json:"cpus,omitempty"`      // on which it may run; 0: all
-	FileSize  int64 `json:"file_size,omitempty"` // bytes of a file that it writes
-	Processes int64 `json:"processes,omitempty"` // and threads
+	CPUs      int   `json:"cpus,omitempty"`      // number of CPUs; 0: all
+	FileSize  int64 `json:"file_size,omitempty"` // largest file that a process may write, in bytes
+	Processes int64 `json:"processes,omitempty"` // processes and threads together
 	OwnUser   bool  `json:"own_user,omitempty"`  // nothing else runs under the user of the run
-	Measured  bool  `json:"measured,omitempty"`  // its memory is, so that what measuring does not find must be refused
+	Measured  bool  `json:"measured,omitempty"`  // memory is measured, so memory that measuring does not find must be refused
 }
 
-// Inherited are the limits that the first process of the run is to apply to itself.
-// ownUser tells that the run has a user or a user namespace of its own.
+// Inherited are the limits that the first process of the run must apply to itself.
+// ownUser tells that the run has its own user or user namespace.
 func (g *Group) Inherited(ownUser bool) Inherited {
 	i := Inherited{FileSize: max(0, g.limits.Disk), OwnUser: ownUser, Measured: g.limits.Memory > 0 && !g.cgroup.has("memory")}
 	if g.limits.CPUs > 0 && !g.cgroup.has("cpu") {
@@ -37,17 +37,17 @@ func (g *Group) Inherited(ownUser bool) Inherited {
 }
 
 const (
-	// badness is added to the score by which the kernel chooses a process to end when
+	// badness is added to the score by which the kernel chooses a process to kill when
 	// memory is short, from -1000 to 1000 (proc_pid_oom_score_adj(5)).
 	badness, maxBadness = 500, 1000
-	// spareTasks is how many more processes and threads the user of the server may have than
-	// one run, if runs share that user: an emergency brake for a run that forks faster than
-	// it is measured.
+	// spareTasks is how many processes and threads the user of the server may have beyond the
+	// limit of one run, if runs share that user. It is an emergency brake for a run that forks
+	// faster than it is measured.
 	spareTasks = 8192
 )
 
-// Apply applies the limits to this process, but for its CPUs. Call it before the process is made undumpable, as it then could not
-// write to its own folder in /proc.
+// Apply applies the limits to this process, except CPUs. Call it before the process becomes
+// undumpable, because then it cannot write to its own folder in /proc.
 func (i Inherited) Apply() error {
 	var errs []error
 	if err := raiseBadness(); err != nil {
@@ -68,7 +68,7 @@ func (i Inherited) Apply() error {
 
 const scoreFile = "/proc/self/oom_score_adj"
 
-// raiseBadness lets the kernel prefer this process to the server.
+// raiseBadness makes the kernel kill this process rather than the server.
 func raiseBadness() error {
 	text, err := os.ReadFile(scoreFile)
 	if was, parseErr := strconv.Atoi(strings.TrimSpace(string(text))); err == nil && parseErr == nil && was >= badness {
@@ -77,9 +77,8 @@ func raiseBadness() error {
 	return os.WriteFile(scoreFile, []byte(strconv.Itoa(badness)), 0)
 }
 
-// TakeCPUs keeps the calling thread, and the processes that it starts, on some of the CPUs
-// that it may use. They are chosen at random, so that several runs do not share theirs while
-// others are free.
+// TakeCPUs keeps the calling thread, and the processes that it starts, on a random choice of the
+// CPUs that it may use, so that several runs do not share CPUs while other CPUs are free.
 func (i Inherited) TakeCPUs() error {
 	if i.CPUs == 0 {
 		return nil
@@ -90,11 +89,11 @@ func (i Inherited) TakeCPUs() error {
 	return nil
 }
 
-// Victims lets the kernel end the processes that this one starts, rather than this one, when
-// memory is short: it has to tell what happened. It must be made after Apply, and before the
+// Victims makes the kernel kill the children of this process, rather than this process, when
+// memory is short, because this process has to report it. Make it after Apply, and before the
 // process confines itself. Without a usable /proc it does nothing.
 type Victims struct {
-	file *os.File // through which the process sets its score
+	file *os.File // sets the score of this process
 	own  int
 }
 
@@ -121,7 +120,7 @@ func (v *Victims) Start(start func()) {
 
 func (v *Victims) set(score int) {
 	if v.file != nil {
-		_, _ = v.file.WriteAt([]byte(strconv.Itoa(score)), 0) // the limits hold without it
+		_, _ = v.file.WriteAt([]byte(strconv.Itoa(score)), 0) // after an error, the limits still hold
 	}
 }
 
@@ -146,7 +145,7 @@ func takeCPUs(n int) error {
 	return unix.SchedSetaffinity(0, &take)
 }
 
-// lower sets a limit of the process for good, unless it is lower already.
+// lower sets a limit of the process for good, unless the limit is already lower.
 func lower(resource int, most uint64) error {
 	var was unix.Rlimit
 	if err := unix.Getrlimit(resource, &was); err != nil {

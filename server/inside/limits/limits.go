@@ -1,16 +1,15 @@
 // Package limits bounds what a run may use of the machine: memory, CPUs, processes, disk
-// and output (SPEC 14.6).
+// and output (SPEC 14.6). A [Machine] knows in which of two ways.
 //
-// A [Machine] tells how: by a cgroup (version 2) for each run, where the service manager
-// or the container gives this process a part of the tree to divide. There the kernel keeps
-// a run from exceeding its memory, processes and CPUs.
+// If the service manager or the container gives this process a part of the cgroup tree
+// (version 2), each run has a cgroup. Then the kernel keeps a run from exceeding its memory,
+// processes and CPUs.
 //
-// Elsewhere the processes are measured. Whoever watches stops a run when its processes
-// together use more than they may, at most a second later. In that second a run may use
-// more. A run is also bounded by what each process inherits from the first ([Inherited]): its
-// CPUs (by an affinity, which a process can change for itself), the size of a file, the
-// number of processes of its user; and the kernel ends it before the server when memory
-// is short.
+// Otherwise the processes are measured ([Group.Watch]). A run that uses more than it may is
+// stopped at most a second later; in that second it may use more. Each process also inherits
+// limits from the first ([Inherited]): CPUs (by an affinity, which a process can change for
+// itself), the size of a file, and the number of processes of its user. The kernel kills a run
+// before the server when memory is short.
 //
 // Disk and output are always measured.
 package limits
@@ -35,28 +34,28 @@ import (
 	"triphammer/server/run/task"
 )
 
-// ErrExceeded is in the error of a run that used more than it may.
+// ErrExceeded is wrapped by the error of a run that used more than it may.
 var ErrExceeded = errors.New("the run used more than it may, and was stopped")
 
 const (
 	lookTime = time.Second            // between two measurements
-	nearTime = 100 * time.Millisecond // while a run uses more than half of what it may
-	// diskShare bounds the time that is spent on measuring the disk: one part of so many.
+	nearTime = 100 * time.Millisecond // between two measurements of a run that uses more than half of a limit
+	// diskShare bounds the time for measuring the disk to one part in this number.
 	diskShare = 20
 )
 
-// Machine is what runs share.
+// Machine is what all runs of this machine share.
 type Machine struct {
 	Memory int64 // bytes that this process and its runs may use
 	CPUs   int
 
 	tree *tree  // nil: there is no part of the cgroup tree for runs
-	why  string // that is so
+	why  string // why tree is nil
 }
 
-// Probe looks at the machine. If this process has a part of the cgroup tree to divide, it
-// moves itself into a group of its own there, beside the future groups of the runs. So
-// call it before any other process is started.
+// Probe looks at the machine. If this process has a part of the cgroup tree to divide, Probe
+// moves it into its own group there, beside the future groups of the runs. So call Probe
+// before any other process is started.
 func Probe(logger *slog.Logger) *Machine {
 	m := &Machine{Memory: memoryOf("/proc/meminfo"), CPUs: runtime.NumCPU()}
 	t, err := findTree("/proc/self")
@@ -74,7 +73,7 @@ func Probe(logger *slog.Logger) *Machine {
 	return m
 }
 
-// Kept says for each resource how its limit is kept on this machine, for people.
+// Kept says, for people, how this machine enforces the limit of each resource.
 func (m *Machine) Kept() []string {
 	by := func(controller string) bool { return m.tree != nil && m.tree.has(controller) }
 	memory, cpus, processes := "measured each second", "by CPU affinity, in whole CPUs, which a process can undo", "measured each second"
@@ -94,8 +93,8 @@ func (m *Machine) Kept() []string {
 	return kept
 }
 
-// Defaults are the limits of a run for which nothing else is said. They keep one run from
-// taking the machine down: half of its memory, and processes by its CPUs.
+// Defaults are the limits of a run without limits of its own. They keep one run from taking the
+// machine down: half of the memory, and processes by the number of CPUs.
 func (m *Machine) Defaults() task.Limits {
 	return task.Limits{Memory: m.Memory / 2, Processes: max(2048, 128*int64(m.CPUs)), Output: 256 << 20}
 }
@@ -115,7 +114,7 @@ func memoryOf(meminfo string) int64 {
 	return math.MaxInt64
 }
 
-// Or are the limits, with those of otherwise where they say nothing.
+// Or are the limits, with zero fields replaced by those of otherwise.
 func Or(l, otherwise task.Limits) task.Limits {
 	pick := func(a, b int64) int64 {
 		if a != 0 {
@@ -131,27 +130,27 @@ func Or(l, otherwise task.Limits) task.Limits {
 	return l
 }
 
-// OwnTasks is how many processes and threads the supervisor of a run and its walls have at
-// most. They are beyond the limit of the run: a run that uses up its own must not keep its
-// supervisor from starting a thread, which ends a Go program.
+// OwnTasks bounds the processes and threads of a run's supervisor and walls. They are beyond the
+// limit of the run, because a run that uses up its limit must not keep its supervisor from
+// starting a thread, which would end a Go program.
 const OwnTasks = 32
 
-// OwnMemory is what the supervisor of a run in a container uses at most, in bytes, beyond the
-// limit of the run.
+// OwnMemory bounds the memory of the supervisor of a run in a container, in bytes. It is beyond
+// the limit of the run.
 const OwnMemory = 64 << 20
 
-// Group bounds the processes of one run. A limit of 0 or less is none.
+// Group bounds the processes of one run. A limit of 0 or less means no limit.
 type Group struct {
 	limits  task.Limits
-	cgroup  *cgroup // nil: measured
+	cgroup  *cgroup // nil: the processes are measured
 	printed atomic.Int64
 
 	mu     sync.Mutex
 	err    error      // what was exceeded first
-	notify chan error // takes it
+	notify chan error // takes err
 }
 
-// New makes the group of a run. It must be closed.
+// New makes the group of a run. The caller closes it.
 func (m *Machine) New(runID string, l task.Limits) (*Group, error) {
 	g := &Group{limits: l, notify: make(chan error, 1)}
 	if m.tree == nil {
@@ -165,29 +164,29 @@ func (m *Machine) New(runID string, l task.Limits) (*Group, error) {
 	return g, nil
 }
 
-// Apply lets the first process of the run start in the group. Call it before the start.
+// Apply makes the first process of the run start in the group. Call it before the start.
 func (g *Group) Apply(attr *syscall.SysProcAttr) {
 	if g.cgroup != nil {
 		attr.UseCgroupFD, attr.CgroupFD = true, int(g.cgroup.dir.Fd())
 	}
 }
 
-// Printed counts output of the run.
+// Printed counts bytes of the run's output.
 func (g *Group) Printed(bytes int) {
 	if n := g.printed.Add(int64(bytes)); g.limits.Output > 0 && n > g.limits.Output {
 		g.exceed("the run printed more than its output of %s, and was stopped (--run-output of the server)", disk.Bytes(g.limits.Output))
 	}
 }
 
-// Usage is how the group measures a run. Both functions may be nil.
+// Usage tells a group how to measure a run. Both functions may be nil.
 type Usage struct {
 	Processes func() []int                               // pids
-	Tmpfs     []string                                   // where they have file systems in memory that are theirs alone
-	Disk      func(context.Context) (bytes, files int64) // as Executor.Size
+	Tmpfs     []string                                   // paths of file systems in memory that only the processes have
+	Disk      func(context.Context) (bytes, files int64) // like task.Executor.Size
 }
 
 // Watch calls exceeded when the run first uses more than it may, with an error for people
-// that is ErrExceeded. It returns when it has done so, and when ctx ends.
+// that wraps ErrExceeded. It returns after that call, or when ctx ends.
 func (g *Group) Watch(ctx context.Context, u Usage, exceeded func(error)) {
 	ctx, cancel := context.WithCancel(ctx)
 	var helper sync.WaitGroup
@@ -215,8 +214,8 @@ func (g *Group) Watch(ctx context.Context, u Usage, exceeded func(error)) {
 	}
 }
 
-// watchDisk measures the disk until ctx ends. That can take long, so it has a goroutine of
-// its own.
+// watchDisk measures the disk until ctx ends. It has its own goroutine, because measuring can
+// take long.
 func (g *Group) watchDisk(ctx context.Context, measure func(context.Context) (bytes, files int64)) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -235,7 +234,7 @@ func (g *Group) watchDisk(ctx context.Context, measure func(context.Context) (by
 	}
 }
 
-// look measures memory and processes. near tells that one of them is above half of its
+// look measures memory and processes. near tells that one of the two is above half of its
 // limit.
 func (g *Group) look(processes func() []int, tmpfs ...string) (near bool) {
 	if g.cgroup != nil {
@@ -254,8 +253,8 @@ func (g *Group) look(processes func() []int, tmpfs ...string) (near bool) {
 		near = n > g.limits.Processes/2
 	}
 	if byMemory {
-		// What processes share counts for each in the first figure, which is cheap to get, and
-		// what they map of files twice in the second.
+		// The first figure is cheap, but counts shared memory once for each process. The second
+		// counts mapped files twice, and the third does not.
 		files, _ := Held(pids, "", tmpfs...)
 		held := files.Bytes()
 		n := held + memory(pids, residentSize)
@@ -273,7 +272,7 @@ func (g *Group) look(processes func() []int, tmpfs ...string) (near bool) {
 	return near
 }
 
-// lookAtGroup asks the kernel what the run has exceeded.
+// lookAtGroup asks the kernel which limits the run has exceeded.
 func (g *Group) lookAtGroup() {
 	switch {
 	case g.limits.Memory > 0 && g.cgroup.event("memory.events", "oom") > 0:
@@ -296,7 +295,7 @@ func (g *Group) tooManyProcesses() {
 		"(resources.processes of its environment, or --run-processes of the server)", g.limits.Processes)
 }
 
-// exceed records what was exceeded first.
+// exceed records the first limit that was exceeded.
 func (g *Group) exceed(format string, args ...any) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -306,14 +305,14 @@ func (g *Group) exceed(format string, args ...any) {
 	}
 }
 
-// exceeded is an ErrExceeded that says what.
+// exceeded is an ErrExceeded that says which limit.
 type exceeded struct{ text string }
 
 func (e *exceeded) Error() string        { return e.text }
 func (e *exceeded) Is(target error) bool { return target == ErrExceeded }
 
-// Err is what the run has exceeded; nil if it kept its limits. When the run has ended, it
-// is complete: the kernel may have ended the run before Watch saw it.
+// Err says which limit the run has exceeded; nil: none. Ask it again when the run has ended,
+// because the kernel may have killed the run before Watch noticed.
 func (g *Group) Err() error {
 	if g.cgroup != nil {
 		g.lookAtGroup()
@@ -323,8 +322,8 @@ func (g *Group) Err() error {
 	return g.err
 }
 
-// Close kills what is left in the group, and removes the group. Without a cgroup it does
-// nothing.
+// Close kills the processes that are left in the group, and removes the group. Without a cgroup
+// it does nothing.
 func (g *Group) Close() error {
 	if g.cgroup == nil {
 		return nil
@@ -360,7 +359,7 @@ func memory(pids []int, of func(pid int) int64) (n int64) {
 	return n
 }
 
-// residentSize is the physical memory of a process in bytes, with what it shares.
+// residentSize is the physical memory of a process in bytes, including shared memory.
 func residentSize(pid int) int64 {
 	f := statFields(pid)
 	if len(f) < 22 {
@@ -370,8 +369,8 @@ func residentSize(pid int) int64 {
 	return pages * int64(os.Getpagesize())
 }
 
-// proportionalSize is the physical memory of a process in bytes, of shared memory only
-// its part. It is the resident size if the kernel does not tell.
+// proportionalSize is the physical memory of a process in bytes, with only its part of shared
+// memory. It is the resident size if the kernel does not tell.
 func proportionalSize(pid int) int64 {
 	text, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "smaps_rollup"))
 	if err == nil {

@@ -2,13 +2,13 @@ package limits
 
 import "path/filepath"
 
-// Exceeded is what the processes of a cgroup wanted more of than there was.
+// Exceeded tells which limits of a cgroup its processes have met.
 type Exceeded struct {
 	Memory    bool `json:"memory,omitempty"`
 	Processes bool `json:"processes,omitempty"`
 }
 
-// OwnExceeded asks the cgroup of this process, of either version, as a container sees it.
+// OwnExceeded asks the cgroup of this process, of version 1 or 2, as a container sees it.
 func OwnExceeded() Exceeded { return exceededIn("/sys/fs/cgroup") }
 
 func exceededIn(dir string) Exceeded {
@@ -18,7 +18,7 @@ func exceededIn(dir string) Exceeded {
 	}
 }
 
-// Exceed records what the cgroup of a container says of the run.
+// Exceed records which limits the run has exceeded in the cgroup of its container.
 func (g *Group) Exceed(e Exceeded) {
 	if e.Memory && g.limits.Memory > 0 {
 		g.tooMuchMemory()

@@ -11,24 +11,24 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Files are files, or whole file systems, with the bytes that they take.
+// Files are files, or whole file systems, with their sizes in bytes.
 type Files map[fileID]int64
 
 // fileID is the device and the inode of a file, or a device and 0 for its file system.
 type fileID struct{ dev, ino uint64 }
 
-// Held are the files without a name that processes hold: those in memory, such as memfds, and
-// those on a disk. They go when no process holds them. Those that are only mapped are found by a
-// root server. In memory are also the file systems at the paths tmpfs, which belong to the
-// processes alone. On a disk is also what is on the file system of dir, whatever that is. What is
-// closed to the user of the server is left out.
+// Held are the files without a name that processes hold open, and that go when no process holds
+// them: files in memory, such as memfds, and files on a disk. memory includes the file systems
+// at the paths tmpfs, which only the processes have. disk includes files on the file system of
+// dir, whatever its kind. Only a root server finds files that are only mapped. Files that the
+// user of the server may not see are left out.
 func Held(pids []int, dir string, tmpfs ...string) (memory, disk Files) {
 	memory, disk = make(Files), make(Files)
 	var fs unix.Statfs_t
 	var st, own unix.Stat_t
-	_ = unix.Stat(dir, &own) // if there is one
+	_ = unix.Stat(dir, &own) // dir may be missing
 	for _, path := range tmpfs {
-		var own unix.Stat_t // some of the processes may see that
+		var own unix.Stat_t // of a file system that some of the processes may see
 		_ = unix.Stat(path, &own)
 		for _, pid := range pids {
 			at := filepath.Join("/proc", strconv.Itoa(pid), "root", path)
@@ -50,7 +50,7 @@ func Held(pids []int, dir string, tmpfs ...string) (memory, disk Files) {
 	}
 	for _, pid := range pids {
 		dir := filepath.Join("/proc", strconv.Itoa(pid))
-		fds, _ := os.ReadDir(filepath.Join(dir, "fd")) // it may have ended
+		fds, _ := os.ReadDir(filepath.Join(dir, "fd")) // the process may have ended
 		for _, fd := range fds {
 			look(filepath.Join(dir, "fd", fd.Name()))
 		}
@@ -67,7 +67,7 @@ func Held(pids []int, dir string, tmpfs ...string) (memory, disk Files) {
 	return memory, disk
 }
 
-// inodeMemory is what the kernel keeps of a file of a tmpfs besides its content, in bytes.
+// inodeMemory is the kernel's memory for a file of a tmpfs besides its content, in bytes.
 const inodeMemory = 1 << 10
 
 func (f Files) has(dev, ino uint64) bool {
@@ -76,7 +76,7 @@ func (f Files) has(dev, ino uint64) bool {
 	return one || all
 }
 
-// Bytes adds up what the files take.
+// Bytes adds up the sizes of the files.
 func (f Files) Bytes() (n int64) {
 	for _, size := range f {
 		n += size
@@ -84,7 +84,7 @@ func (f Files) Bytes() (n int64) {
 	return n
 }
 
-// besides is the proportional size of a process without what it maps of the files.
+// besides is the proportional size of a process without its mappings of the files.
 func (f Files) besides(pid int) (n int64) {
 	maps, err := os.Open(filepath.Join("/proc", strconv.Itoa(pid), "smaps"))
 	if err != nil {

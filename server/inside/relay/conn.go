@@ -1,5 +1,5 @@
-// Package relay passes connections on: at both ends of the way out of a run, within the walls and
-// outside. It knows nothing of what they carry.
+// Package relay forwards connections at both ends of a run's way to the network, inside the walls
+// and outside. It does not look into the data.
 package relay
 
 import (
@@ -21,7 +21,7 @@ type Listener struct {
 	conns map[*slotConn]bool
 }
 
-// NewListener bounds the connections of a listener: most are open at once.
+// NewListener makes a Listener with at most most open connections.
 func NewListener(l net.Listener, most int) *Listener {
 	return &Listener{Listener: l, slots: make(chan struct{}, most), done: make(chan struct{}), conns: make(map[*slotConn]bool)}
 }
@@ -43,7 +43,7 @@ func (l *Listener) Accept() (net.Conn, error) {
 	l.conns[s] = true
 	l.mu.Unlock()
 	select {
-	case <-l.done: // CloseAll may not have seen it
+	case <-l.done: // CloseAll may not have seen this connection
 		_ = s.Close()
 		return nil, net.ErrClosed
 	default:
@@ -93,7 +93,7 @@ func (c *slotConn) Close() error {
 // CloseWrite ends the stream to the peer.
 func (c *slotConn) CloseWrite() error { return CloseWrite(c.Conn) }
 
-// CloseWrite ends the stream to the peer of a connection, if it is of a kind that can.
+// CloseWrite ends the stream to the peer of a connection, if its kind can do that.
 func CloseWrite(c net.Conn) error {
 	if half, ok := c.(interface{ CloseWrite() error }); ok {
 		return half.CloseWrite()
@@ -101,8 +101,8 @@ func CloseWrite(c net.Conn) error {
 	return errors.ErrUnsupported
 }
 
-// Join copies between two connections until both directions have ended, or one has
-// failed. It closes both. fromA is what is read instead of a.
+// Join copies between two connections until both directions have ended or one has failed. Then
+// it closes both connections. It reads fromA instead of a.
 func Join(a, b net.Conn, fromA io.Reader) {
 	closeBoth := func() {
 		_ = a.Close()
@@ -120,5 +120,5 @@ func Join(a, b net.Conn, fromA io.Reader) {
 	other.Wait()
 }
 
-// MaxConnections is how many connections of a run are open at once; more wait.
+// MaxConnections is how many connections of a run may be open at once; further connections wait.
 const MaxConnections = 256

@@ -7,9 +7,9 @@ import (
 	"sync"
 )
 
-// Forward accepts connections inside the walls and passes each on to the proxy, which
-// listens on a unix socket. It blocks until ctx ends, closes the listener and all
-// connections, and returns when its goroutines have ended.
+// Forward accepts connections inside the walls and passes each on to a unix socket, on which a
+// proxy or gateway listens. When ctx ends, it closes the listener and all connections, and
+// returns after its goroutines have ended.
 func Forward(ctx context.Context, l net.Listener, socket string) error {
 	bounded := NewListener(l, MaxConnections)
 	defer context.AfterFunc(ctx, bounded.CloseAll)()
@@ -28,7 +28,7 @@ func Forward(ctx context.Context, l net.Listener, socket string) error {
 			defer func() { _ = client.Close() }()
 			proxy, err := (&net.Dialer{}).DialContext(ctx, "unix", socket)
 			if err != nil {
-				return // the proxy is gone: the run ends
+				return // the server of the socket is gone, because the run ends
 			}
 			Join(client, proxy, client)
 		})

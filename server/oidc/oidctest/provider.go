@@ -1,6 +1,6 @@
 // Package oidctest is an OpenID Connect provider for tests: discovery, keys, authorization
-// code with PKCE, and tokens signed with RS256. It keeps to the standard, unless a test asks
-// it for a token that no provider should issue.
+// code with PKCE, and tokens signed with RS256. It follows the standard, unless a test asks
+// for a token that no provider should issue.
 package oidctest
 
 import (
@@ -40,7 +40,7 @@ const (
 // Provider is a provider that signs in everybody who comes, as the same person.
 type Provider struct {
 	*httptest.Server
-	Redirect string // the only address to which it sends people back
+	Redirect string // the only address that the provider sends people back to
 
 	mu     sync.Mutex
 	key    *rsa.PrivateKey
@@ -76,7 +76,7 @@ func Start(t testing.TB) *Provider {
 	return p
 }
 
-// Rotate replaces the key with which tokens are signed.
+// Rotate replaces the key that signs tokens.
 func (p *Provider) Rotate(t testing.TB) {
 	key, err := rsa.GenerateKey(rand.Reader, 2048)
 	if err != nil {
@@ -87,21 +87,21 @@ func (p *Provider) Rotate(t testing.TB) {
 	p.key, p.kid = key, p.kid+1
 }
 
-// Say sets what the next tokens say, beside what is required, and how they are signed.
+// Say sets how the next tokens are signed. claims changes their claims.
 func (p *Provider) Say(signed string, claims func(map[string]any)) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.signed, p.claims = signed, claims
 }
 
-// SetDown lets the provider fail every request, or not.
+// SetDown makes the provider fail every request, or stop failing.
 func (p *Provider) SetDown(down bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.down = down
 }
 
-// Tokens is how many tokens it has issued.
+// Tokens is how many tokens the provider has issued.
 func (p *Provider) Tokens() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()

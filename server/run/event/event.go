@@ -1,5 +1,5 @@
-// Package event has the events of a run's transcript: what happened in a run, in the
-// order in which it happened (SPEC 9.5, 15.3).
+// Package event has the events of a run's transcript, which tells in order what happened
+// in the run (SPEC 9.5, 15.3).
 //
 // An executor and the parsers of the harnesses make events. The transcript numbers them,
 // hides granted secrets in them and stores them as JSON. The API, the command line and
@@ -35,8 +35,8 @@ const (
 	KindArtifact   = "artifact"   // Artifact
 )
 
-// Event is one entry of a transcript before it is numbered, redacted and stored. Each is a
-// flat struct, because Redact looks at its fields alone.
+// Event is one entry of a transcript before it is numbered, redacted and stored. Each Event
+// is a flat struct, because Redact looks only at its fields.
 type Event interface {
 	// Kind is one of the Kind constants.
 	Kind() string
@@ -50,8 +50,8 @@ var decoders = map[string]func([]byte) (Event, error){
 	KindResult: decode[Result], KindArtifact: decode[Artifact],
 }
 
-// Decode reads an event from its stored form, which is also that of the API. It
-// fails for a kind that this program does not know, such as a newer server's.
+// Decode reads an event from its stored form, which the API uses too. It fails for a kind
+// that this program does not know, for example because a newer server wrote it.
 func Decode(kind string, data []byte) (Event, error) {
 	if known := decoders[kind]; known != nil {
 		return known(data)
@@ -69,31 +69,31 @@ func decode[E Event](data []byte) (Event, error) {
 
 // Status tells what happens to the run.
 type Status struct {
-	State     string `json:"state,omitempty" redact:"never"` // of the run, where it changed
+	State     string `json:"state,omitempty" redact:"never"` // of the run, if the state changed
 	Message   string `json:"message,omitempty"`
-	Worker    string `json:"worker,omitempty" redact:"never"`    // that started it: host and process
-	Isolation string `json:"isolation,omitempty" redact:"never"` // between whose walls it started
+	Worker    string `json:"worker,omitempty" redact:"never"`    // the worker that started the run: host and process
+	Isolation string `json:"isolation,omitempty" redact:"never"` // the walls around the run
 
-	// Trouble is why the agent does not reach its model at the moment, with what to do.
+	// Trouble says why the agent does not reach its model at the moment, and what to do.
 	Trouble string `json:"-"`
 }
 
-// Message is what somebody said in the conversation with the model.
+// Message is a text in the conversation with the model.
 type Message struct {
 	Role string `json:"role" redact:"words"` // assistant, reasoning, user, system
 	Text string `json:"text"`
 }
 
-// Command is a command that ended, or one that the agent has started.
+// Command is a command that ended, or that the agent has started.
 //
-// A command of an agent is two events with the same ID, if the harness tells when it
-// starts: the first is Started. The second repeats the command.
+// If the harness tells when a command starts, the command is two events with the same ID.
+// The first is Started. The second repeats the command.
 type Command struct {
-	ID         string `json:"id,omitempty"`         // the harness's own, unique in a run; empty: there is only this event
+	ID         string `json:"id,omitempty"`         // the harness's id, unique in a run; empty: there is only this event
 	Phase      string `json:"phase" redact:"words"` // clone, setup or agent
 	Command    string `json:"command"`
-	Dir        string `json:"dir,omitempty"`       // where it ran, if it is known
-	Started    bool   `json:"started,omitempty"`   // it has not ended yet
+	Dir        string `json:"dir,omitempty"`       // the working directory, if it is known
+	Started    bool   `json:"started,omitempty"`   // the command has not ended yet
 	ExitCode   *int   `json:"exit_code,omitempty"` // nil if the harness does not tell
 	Signal     string `json:"signal,omitempty"`
 	Failed     bool   `json:"failed,omitempty"`
@@ -101,9 +101,8 @@ type Command struct {
 	DurationMS int64  `json:"duration_ms,omitempty"`
 }
 
-// Tool is another use of a tool by the agent. Like a Command, it is two events with the
-// same ID if the harness tells when it starts. The second repeats the name, but not the
-// input.
+// Tool is a use of a tool that is not a Command. If the harness tells when the use starts, it
+// is two events with the same ID. The second repeats the name, but not the input.
 type Tool struct {
 	ID         string `json:"id,omitempty"`
 	Name       string `json:"name"`
@@ -129,13 +128,14 @@ type Phase struct {
 	DurationMS int64  `json:"duration_ms"`
 }
 
-// Egress is a connection that the run asked for. Several to the same host may be one event.
+// Egress is a connection that the run asked for. Several connections to the same host may be
+// one event.
 type Egress struct {
-	Host    string `json:"host"` // as it was asked for, a name or an address
+	Host    string `json:"host"` // as the run named it: a name or an address
 	Port    int    `json:"port"`
 	Allowed bool   `json:"allowed"`
-	Reason  string `json:"reason,omitempty"` // why it was refused, or failed
-	Count   int64  `json:"count,omitempty"`  // of connections; 0 means 1
+	Reason  string `json:"reason,omitempty"` // why the connection was refused, or failed
+	Count   int64  `json:"count,omitempty"`  // number of connections; 0 means 1
 }
 
 // Permission is a question of the agent whether it may do something.
@@ -144,20 +144,20 @@ type Permission struct {
 	Decision string `json:"decision"` // as the harness names it
 }
 
-// Session is the conversation that a harness keeps, by which it can be resumed.
+// Session is the conversation that a harness keeps, so that another run can resume it.
 type Session struct {
 	Harness string `json:"harness"`
 	ID      string `json:"id"`
 }
 
-// Result is what a harness itself says about its end. It decides whether the run has
-// SUCCEEDED, beside the exit status (SPEC 15.3).
+// Result is the harness's own report of its end. Together with the exit status, it decides
+// whether the run has SUCCEEDED (SPEC 15.3).
 type Result struct {
 	Failed   bool   `json:"failed,omitempty"`
-	Message  string `json:"message,omitempty"` // why it failed, with what to do if that is known
-	Final    bool   `json:"final,omitempty"`   // it fails again until somebody changes something
+	Message  string `json:"message,omitempty"` // why the agent failed, and what to do if that is known
+	Final    bool   `json:"final,omitempty"`   // every further attempt fails too until somebody changes something
 	Turns    int64  `json:"turns,omitempty"`
-	Hopeless bool   `json:"-"` // the agent goes on although nothing can come of it: it is to be stopped
+	Hopeless bool   `json:"-"` // the agent goes on but cannot succeed, so the worker must stop it
 }
 
 // Types of artifacts, by the published API.
@@ -170,11 +170,11 @@ const (
 
 // Artifact is something that the agent left for people (SPEC 15.6).
 type Artifact struct {
-	ID      string `json:"id,omitempty"` // by which it can be downloaded
+	ID      string `json:"id,omitempty"` // for the download
 	Type    string `json:"type" redact:"words"`
 	Name    string `json:"name"`              // file name, or title of the link
-	URL     string `json:"url,omitempty"`     // of a link
-	Size    int64  `json:"size,omitempty"`    // bytes, of a file
+	URL     string `json:"url,omitempty"`     // only of a link
+	Size    int64  `json:"size,omitempty"`    // bytes; only of a file
 	Omitted string `json:"omitted,omitempty"` // why the file is not kept
 }
 
@@ -190,32 +190,32 @@ type Output struct {
 	Text   string `json:"text"`
 }
 
-// What happened to a File.
+// The changes of a File.
 const (
 	FileCreated  = "created"
 	FileModified = "modified"
 	FileDeleted  = "deleted"
-	FileIgnored  = "ignored" // by Git, and written
+	FileIgnored  = "ignored" // written, but ignored by Git
 )
 
-// File is a file of the workspace that the agent changed. It is found by comparing the
-// workspace, whatever the agent reports (SPEC 9.5).
+// File is a file of the workspace that the agent changed. The workspace is compared to find
+// it, whatever the agent reports (SPEC 9.5).
 type File struct {
 	Path    string `json:"path"`
 	Change  string `json:"change" redact:"words"`
 	Size    int64  `json:"size"`           // bytes after the change
 	Diff    string `json:"diff,omitempty"` // unified
 	Omitted string `json:"diff_omitted,omitempty"`
-	Files   int64  `json:"files,omitempty"` // so many files at or below Path, which are not listed
+	Files   int64  `json:"files,omitempty"` // number of files at or below Path, which are not listed
 }
 
-// Usage is what a harness says it used since the last such event. Zero fields are not known.
+// Usage is what a harness says that it used since the last Usage. Zero fields are not known.
 type Usage struct {
 	Model           string  `json:"model,omitempty"`
-	InputTokens     int64   `json:"input_tokens,omitempty"`     // with the cached ones
-	CachedTokens    int64   `json:"cached_tokens,omitempty"`    // of the input, read from the provider's cache
-	OutputTokens    int64   `json:"output_tokens,omitempty"`    // with those of reasoning
-	ReasoningTokens int64   `json:"reasoning_tokens,omitempty"` // of the output
+	InputTokens     int64   `json:"input_tokens,omitempty"`     // includes CachedTokens
+	CachedTokens    int64   `json:"cached_tokens,omitempty"`    // part of the input, read from the provider's cache
+	OutputTokens    int64   `json:"output_tokens,omitempty"`    // includes ReasoningTokens
+	ReasoningTokens int64   `json:"reasoning_tokens,omitempty"` // part of the output
 	CostUSD         float64 `json:"cost_usd,omitempty"`
 	Turns           int64   `json:"turns,omitempty"`
 }
@@ -227,14 +227,14 @@ type Ended struct {
 	Stopped  bool   `json:"stopped,omitempty"`
 }
 
-// AgentStarted tells that setup is over. From here on, standard output is the agent's,
-// which the parser of a harness may have to read.
+// AgentStarted tells that setup is over. From this event on, standard output is the agent's,
+// and the parser of a harness may have to read it.
 type AgentStarted struct {
 	Command string `json:"command"`
 }
 
 // Truncated marks a place where events are left out, because the transcript reached its
-// limit, or because the store could not take more when the run ended.
+// limit, or because the store could not take more events when the run ended.
 type Truncated struct {
 	Limit   int    `json:"limit_bytes"`
 	Message string `json:"message"`
@@ -242,13 +242,13 @@ type Truncated struct {
 	Events  int64  `json:"left_out_events"`
 }
 
-// Count counts an event that is left out, of so many bytes.
+// Count counts an event of a number of bytes that is left out.
 func (e *Truncated) Count(bytes int) {
 	e.Events++
 	e.Bytes += int64(bytes)
 }
 
-// Says completes the event.
+// Says returns the event with its text: the limit in bytes, and why events are left out.
 func (e Truncated) Says(limit int, why string) Truncated {
 	e.Limit, e.Message = limit, fmt.Sprintf("%s: %d, with %d bytes", why, e.Events, e.Bytes)
 	return e
@@ -305,8 +305,8 @@ func (Artifact) Kind() string { return KindArtifact }
 // MaxText bounds one text of one event, in bytes.
 const MaxText = 64 << 10
 
-// Clip keeps the head and the tail of a long text: the cause of a failure is
-// usually at one of them.
+// Clip cuts a text to MaxText bytes. It keeps the head and the tail, because the cause of a
+// failure is usually at one of them.
 func Clip(s string) string {
 	if len(s) <= MaxText {
 		return s

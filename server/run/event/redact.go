@@ -6,13 +6,13 @@ import (
 )
 
 // Redact returns the event with hide applied to each of its texts, and with long texts
-// clipped (SPEC 14.7). Every field counts, also one that somebody adds later, unless its tag
-// says otherwise:
+// clipped (SPEC 14.7). It changes every field, even a field that is added later, unless the
+// field has a tag:
 //
-//   - redact:"never" is for what the server alone writes, and never an agent.
-//   - redact:"words" is for fields that hold one of a few words, such as "agent". That word
-//     stays, because a secret of the same value would make the event useless. Any other text
-//     in such a field is hidden like the rest.
+//   - redact:"never" is for a field that only the server writes, and never an agent.
+//   - redact:"words" is for a field that holds one of a few words, such as "agent". Such a
+//     word stays, because a secret of the same value would make the event useless. Any other
+//     text in the field is hidden.
 func Redact(e Event, hide func(string) string) Event {
 	v := reflect.New(reflect.TypeOf(e)).Elem()
 	v.Set(reflect.ValueOf(e))

@@ -12,13 +12,12 @@ import (
 	"unicode"
 )
 
-// The command line and the pages tell events in the words of this file.
+// The command line and the pages describe events with the texts of this file.
 
 // Fact is a named value of a tool's input.
 type Fact struct{ Name, Value string }
 
-// mainFacts are the names under which tools take what a reader looks for first. The most
-// telling one is first.
+// mainFacts are the names of the inputs that a reader looks for first, the most telling first.
 var mainFacts = []string{
 	"command", "cmd", "file_path", "filePath", "absolute_path", "notebook_path", "url", "query", "pattern", "path", "dir_path",
 	"description", "skill", "name", "prompt",
@@ -28,8 +27,8 @@ var mainFacts = []string{
 const maxSummary = 120
 
 // Summary tells the input of the tool in one line: the value that a reader looks for
-// first, such as the file or the command. more are the values that the line does not have
-// whole, in their order. The input may be any text, also JSON that was cut.
+// first, such as the file or the command. more are the values that the line lacks or has
+// shortened, in their order. The input may be any text, even JSON that was cut.
 func (e Tool) Summary() (line string, more []Fact) {
 	facts := factsOf(e.Input)
 	if len(facts) == 0 {
@@ -69,8 +68,8 @@ func (e Tool) Summary() (line string, more []Fact) {
 	return line, more
 }
 
-// factsOf are the members of a JSON object in their order, or those before the place
-// where it was cut.
+// factsOf are the members of a JSON object in their order. If the object was cut, they are
+// the members before that place.
 func factsOf(object string) (facts []Fact) {
 	d := json.NewDecoder(strings.NewReader(object))
 	if open, err := d.Token(); err != nil || open != json.Delim('{') {
@@ -107,7 +106,7 @@ func plain(value json.RawMessage) string {
 	return b.String()
 }
 
-// Line is text in one line of at most so many characters. It ends with "…" if it was cut.
+// Line is text in one line of at most most characters. It ends with "…" if it was cut.
 func Line(text string, most int) string {
 	var b strings.Builder
 	count, space := 0, false
@@ -130,14 +129,14 @@ func Line(text string, most int) string {
 	return b.String()
 }
 
-// RoleReasoning is the role of what a model thinks.
+// RoleReasoning is the role of a model's thoughts.
 const RoleReasoning = "reasoning"
 
 // roles are the roles in the messages of the known harnesses.
 var roles = []string{"assistant", "model", RoleReasoning, "system", "tool", "user"}
 
-// Speaker is the role of the message. Any role but the known ones comes from the agent, and
-// could imitate the name of another kind of event; it is "message".
+// Speaker is the role of the message if it is known, else "message". An unknown role comes
+// from the agent, and could imitate the name of another kind of event.
 func (e Message) Speaker() string {
 	if slices.Contains(roles, e.Role) {
 		return e.Role
@@ -231,8 +230,8 @@ func grouped(n int64) string {
 	return text
 }
 
-// USD is a sum of money, such as "$12.34", "$0.42" or "$0.0035": whole cents, and of less than
-// a dollar at least two digits that say something.
+// USD is a sum of money, such as "$12.34", "$0.42" or "$0.0035". It has whole cents, and a sum
+// below a dollar has at least two significant digits.
 func USD(v float64) string {
 	if !(v > 0 && v < 1) {
 		return fmt.Sprintf("$%.2f", v)
@@ -243,8 +242,8 @@ func USD(v float64) string {
 }
 
 // String is what was used, such as "9 turns, 16,316 tokens in, 131,904 from the cache,
-// 6,418 out, $0.42". It is empty if nothing is known. Some harnesses count those from the
-// cache among those in, and others do not.
+// 6,418 out, $0.42". It is empty if nothing is known. Some harnesses count the tokens from
+// the cache among the tokens in, and others do not.
 func (e Usage) String() string {
 	var parts []string
 	if e.Turns > 0 {
@@ -276,7 +275,7 @@ func (e Egress) Connections() string {
 	return grouped(e.Count) + " connections"
 }
 
-// Lines are the numbers of lines that a unified diff adds and removes.
+// Lines counts the lines that the file's diff adds and removes.
 func (e File) Lines() (added, removed int) {
 	inHunk := false
 	for line := range strings.Lines(e.Diff) {
@@ -297,7 +296,7 @@ func (e File) Lines() (added, removed int) {
 type Totals struct {
 	Usage          Usage
 	Phases         []Phase
-	Files, Ignored int // by Git
+	Files, Ignored int // Ignored: by Git
 	Added, Removed int // lines
 	Refused        int // connections
 }

@@ -1,6 +1,6 @@
 // Package fakemodel is a model that plays scripts instead of thinking. It speaks the four
-// wire formats that coding agents speak, so the real command lines run without a model:
-// tests do, and `doctor --try`.
+// wire formats that coding agents speak, so that tests and `doctor --try` run the real
+// agents without a real model.
 //
 // The script is in the prompt: each line that begins with "MODEL: " is one answer of the
 // model, in order. The newest message of the user with such lines counts, so each turn of
@@ -9,7 +9,7 @@
 //	MODEL: say TEXT         the model says the text, which ends the turn
 //	MODEL: run COMMAND      the model asks the agent to run a shell command
 //	MODEL: call TOOL JSON   the model asks the agent to call the tool whose name ends with TOOL
-//	MODEL: repeat COMMAND   like run, and never comes to an end
+//	MODEL: repeat COMMAND   like run, again and again without end
 //	MODEL: fail STATUS      the request fails with this HTTP status
 //	MODEL: wait             no answer comes
 //
@@ -28,7 +28,7 @@ import (
 // Key is the only credential that the model accepts. To any other it answers 401.
 const Key = "loopback-model-key"
 
-// What each answer is said to have used.
+// The usage that each answer reports.
 const (
 	InputTokens  = 1000
 	OutputTokens = 50
@@ -63,9 +63,9 @@ func Handler() http.Handler {
 type wire interface {
 	// read makes a conversation of a request.
 	read(r *http.Request, body []byte) (conversation, error)
-	// answer is the events of the stream, or one value if the request wants no stream.
+	// answer makes the events of the stream, or one value if the request wants no stream.
 	answer(c conversation, a answer) []any
-	// failure is the body of an error.
+	// failure makes the body of an error.
 	failure(status int, message string) any
 }
 
@@ -74,15 +74,15 @@ type conversation struct {
 	model  string
 	stream bool
 	tools  []tool
-	code   bool     // the agent offers one tool that runs programs, which call the others
-	script []string // what follows the marker, of the newest message that has it
-	done   int      // results of tools since then
+	code   bool     // the agent offers one tool that runs programs, which call the other tools
+	script []string // the lines after the marker, in the newest message that has it
+	done   int      // number of tools' results since that message
 }
 
-// tool is one that the agent offers.
+// tool is a tool that the agent offers.
 type tool struct {
 	name       string
-	space      string         // of Codex: the group that it is in
+	space      string         // for Codex: the group of the tool
 	parameters map[string]any // JSON Schemas of its parameters, by name
 }
 
@@ -99,9 +99,9 @@ func (c *conversation) said(text string) {
 	}
 }
 
-// answer is what the model says next.
+// answer is the next answer of the model: a text or a call of a tool.
 type answer struct {
-	text  string // or:
+	text  string
 	tool  string
 	space string // of the tool
 	args  string // JSON, or a program if code is set
@@ -202,7 +202,7 @@ func (c *conversation) shell(a *answer, command string) {
 	}
 }
 
-// arguments are those of a shell, whose parameters have a name and a type of each agent's choice.
+// arguments makes the arguments of a shell. Each agent chooses their names and types.
 func (t tool) arguments(command string) string {
 	args := make(map[string]any)
 	for _, name := range []string{"command", "cmd"} {
@@ -222,8 +222,8 @@ func (t tool) arguments(command string) string {
 	return string(text)
 }
 
-// call makes the answer a call of the tool whose name ends so. Agents put the name of its
-// server before that of a tool.
+// call makes the answer a call of the tool whose name ends with suffix. Agents put the name of
+// the server before the name of the tool.
 func (c *conversation) call(a *answer, suffix, args string) {
 	for _, t := range c.tools {
 		if strings.HasSuffix(t.name, suffix) {
@@ -245,7 +245,7 @@ func fail(rw http.ResponseWriter, w wire, status int, message string) {
 	_ = json.NewEncoder(rw).Encode(w.failure(status, message)) // the client may have gone
 }
 
-// send writes the events. An event with a type is named by it.
+// send writes the events. The type of an event is its name.
 func send(rw http.ResponseWriter, stream bool, events []any) {
 	if !stream {
 		rw.Header().Set("Content-Type", "application/json")

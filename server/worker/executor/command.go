@@ -11,7 +11,7 @@ import (
 )
 
 // throughCommand is the isolation command: a program of the operator starts the supervisor
-// inside walls of its own, here or elsewhere. docs/operating.md has what it can rely on.
+// inside its own walls, here or elsewhere. docs/operating.md says what that program can rely on.
 func (e *Executor) throughCommand(r room) (command, inside.Confinement) {
 	network := "on"
 	if r.off {

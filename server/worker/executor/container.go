@@ -26,9 +26,9 @@ import (
 
 // ContainerConfig says how runs get into containers.
 type ContainerConfig struct {
-	Program string // of the container engine: a name or path; empty: Podman, or else Docker; None: there are no containers
-	Image   string // of runs whose definitions name none
-	Options string // further ones for `PROGRAM run`, separated by spaces
+	Program string // name or path of the container engine; empty: Podman, or else Docker; None: there are no containers
+	Image   string // for runs whose definitions name no image
+	Options string // further options for `PROGRAM run`, separated by spaces
 }
 
 // engine is the command line of a container engine.
@@ -56,10 +56,10 @@ type engines struct {
 	mu    sync.Mutex
 	found *engine
 	err   error
-	again time.Time // when to look again, if there is none
+	again time.Time // when to look again, if no engine was found
 }
 
-// engineTime bounds each call of an engine but that for an image.
+// engineTime bounds each call of an engine, except the pull of an image.
 const engineTime = 30 * time.Second
 
 // engine is the container engine of this machine.
@@ -92,7 +92,7 @@ func findEngine(asked string) (*engine, error) {
 		defer cancel()
 		g := &engine{path: path}
 		if g.version, err = g.do(ctx, "--version"); err == nil {
-			_, err = g.do(ctx, "version") // it asks the daemon, if there is one
+			_, err = g.do(ctx, "version") // asks the daemon, too, if there is one
 		}
 		if err == nil {
 			return g, nil
@@ -105,8 +105,8 @@ func findEngine(asked string) (*engine, error) {
 	return nil, errors.Join(problems...)
 }
 
-// Engine finds the container engine as a server with the setting does, and returns its
-// version.
+// Engine finds the container engine as a server with this ContainerConfig.Program would, and
+// returns its version.
 func Engine(program string) (version string, err error) {
 	g, err := findEngine(program)
 	if err != nil {
@@ -143,8 +143,8 @@ func (g *engine) do(ctx context.Context, args ...string) (string, error) {
 	return strings.TrimSpace(stdout.String()), err
 }
 
-// engineEnvironment also has what tells an engine where its daemon and its credentials for
-// registries are.
+// engineEnvironment is environment with the variables that tell an engine where its daemon and
+// its credentials for registries are.
 func engineEnvironment() []string {
 	env := environment()
 	for _, v := range os.Environ() {
@@ -157,14 +157,14 @@ func engineEnvironment() []string {
 	return env
 }
 
-// imageName matches the references of images in registries. In front of a name, Podman
-// would take dir: and the like for places of this machine.
+// imageName matches the references of images in registries, and nothing else: Podman would take
+// a prefix such as dir: for a place on this machine.
 var (
 	imageName = regexp.MustCompile(`^[a-zA-Z0-9][-a-zA-Z0-9._]*(:[0-9]+/[-a-zA-Z0-9._/]+)?[-a-zA-Z0-9._/]*(:[\w][\w.-]*)?(@sha256:[0-9a-f]{64})?$`)
 	transport = regexp.MustCompile(`^(dir|docker|docker-archive|docker-daemon|oci|oci-archive|containers-storage|ostree|sif|tarball|atomic):`)
 )
 
-// CheckImage says why a name is none of an image.
+// CheckImage says why a name cannot be the name of an image; nil: it can.
 func CheckImage(name string) error {
 	if !imageName.MatchString(name) || transport.MatchString(name) {
 		return fmt.Errorf("%q is not the name of an image, such as registry.example.com/team/agent:1.2", name)
@@ -172,8 +172,8 @@ func CheckImage(name string) error {
 	return nil
 }
 
-// image finds the image of that name, and pulls it if it is missing. It returns its
-// identifier, which the engine cannot take for anything else.
+// image finds the image of that name, and pulls it if it is missing. It returns the identifier,
+// which the engine cannot take for anything else.
 func (g *engine) image(ctx context.Context, name string, tell func(string)) (id string, err error) {
 	find := func() (string, error) { return g.do(ctx, "image", "inspect", "--format", "{{.Id}}", name) }
 	if id, err = find(); err == nil || ctx.Err() != nil {
@@ -218,7 +218,7 @@ func (e *Executor) imageOf(ctx context.Context, name string, sink task.Sink) (st
 func (e *Executor) container(r room) (command, inside.Confinement) {
 	g, err := e.engine()
 	if err != nil {
-		g = &engine{path: "podman"} // it was there when the image was found
+		g = &engine{path: "podman"} // an engine was there when the image was found
 	}
 	c := container{engine: g.path, name: r.name}
 	args := append(e.closed(g, r.limits, r.missing, r.program), "--interactive", "--name="+c.name, "--label="+containerLabel+"="+c.name,
@@ -240,7 +240,7 @@ func (e *Executor) container(r room) (command, inside.Confinement) {
 }
 
 // closed begins a command that starts this program in a container, as the user of the runs and
-// with what every container is denied.
+// with everything taken away that no container gets.
 func (e *Executor) closed(g *engine, l task.Limits, missing []string, programs ...string) []string {
 	args := []string{
 		g.path, "run", "--rm", "--init=false", "--pull=never", "--entrypoint=" + e.program,
@@ -287,7 +287,7 @@ func (e *Executor) attemptName(t *task.Task) string {
 	return fmt.Sprintf("triphammer-%x-%s-%d", sum[:4], t.RunID, t.Attempt)
 }
 
-// container is one that may be there. As long as it may, a file beside the folder of its
+// container is a container that may exist. As long as it may, a file beside the folder of its
 // run says so.
 type container struct{ engine, name string }
 
@@ -297,8 +297,8 @@ func (e *Executor) containerFile(runID string) string {
 	return filepath.Join(e.dir, "."+runID+containerSuffix)
 }
 
-// note writes the file, before there is a container. What an attempt before has left is
-// removed first.
+// note writes the file, before there is a container. First it removes the container of an
+// earlier attempt, if there is one.
 func (e *Executor) note(ctx context.Context, runID string, c *container) error {
 	if err := e.removeContainer(ctx, runID); err != nil {
 		return err
@@ -309,8 +309,8 @@ func (e *Executor) note(ctx context.Context, runID string, c *container) error {
 	return nil
 }
 
-// tidy removes what a run has left outside its walls, and says better why there was no
-// supervisor, if there was none.
+// tidy removes everything that a run has left outside its walls. If there was no supervisor, it
+// returns a better error that says why.
 func (e *Executor) tidy(ctx context.Context, t *task.Task, s *supervisor, c command, err error) error {
 	if c.container != nil {
 		removeErr := error(nil)
@@ -341,7 +341,7 @@ func noted(file string) (*container, error) {
 	}
 	lines := strings.Split(string(text), "\n")
 	if err == nil && len(lines) != 3 {
-		return nil, os.Remove(file) // it was not written to its end, so there is no container yet
+		return nil, os.Remove(file) // the file was not completely written, so there is no container yet
 	}
 	if err != nil {
 		return nil, fmt.Errorf("reading which container is left: %w", err)
@@ -349,14 +349,14 @@ func noted(file string) (*container, error) {
 	return &container{lines[0], lines[1]}, nil
 }
 
-// remove ends and removes the container, if it is there, and then the file.
+// remove ends and removes the container, if it exists, and then the file.
 func (c *container) remove(ctx context.Context, file string) error {
 	ctx, cancel := context.WithTimeout(ctx, engineTime)
 	defer cancel()
 	g := &engine{path: c.engine}
 	var err error
 	for range removeTries {
-		_, _ = g.do(ctx, "kill", c.name) // without it, Podman would ask it to end, and wait
+		_, _ = g.do(ctx, "kill", c.name) // without this, Podman would ask the container to end, and wait
 		_, removeErr := g.do(ctx, "rm", "--force", "--volumes", c.name)
 		left := ""
 		if left, err = g.do(ctx, "ps", "--all", "--quiet", "--filter=label="+containerLabel+"="+c.name); err == nil && left == "" {
@@ -367,8 +367,8 @@ func (c *container) remove(ctx context.Context, file string) error {
 	return fmt.Errorf("removing the container %s: %w", c.name, err)
 }
 
-// removeTries is how often a container is removed: if the process of Podman that watches over
-// a container was killed, the first time fails.
+// removeTries is how often a container is removed, because the first time fails if the process
+// of Podman that watches over the container was killed.
 const removeTries = 3
 
 // removeContainer removes what is left of the container of a run.
@@ -394,8 +394,8 @@ func (e *Executor) sweepContainers(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// notStarted says why there was no supervisor in a container, by the exit status of the
-// engine and what it said; nil: there was one.
+// notStarted says why there was no supervisor in a container, by the exit status and the output
+// of the engine; nil: there was a supervisor.
 func notStarted(image, program string, status int, said string) error {
 	switch {
 	case strings.Contains(said, "rlimit"):
@@ -422,8 +422,8 @@ func (e *Executor) granted(more []string) []string {
 	return slices.Compact(all)
 }
 
-// environment are the variables of the server that a program outside the walls gets. No
-// others: they may hold secrets.
+// environment are the only variables of the server that a program outside the walls gets,
+// because others may hold secrets.
 func environment() []string {
 	names := []string{
 		"PATH", "HOME", "USER", "LOGNAME", "LANG", "TMPDIR", "XDG_RUNTIME_DIR", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "DBUS_SESSION_BUS_ADDRESS",

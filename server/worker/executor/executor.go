@@ -1,21 +1,25 @@
 // Package executor executes runs, each between walls (SPEC 14).
 //
-// A run is executed by a supervisor: this same program, started inside the walls (package
-// inside). It gets a job over a pipe and sends back all that happens (supervisor.go).
-// So nothing that a definition or an agent says is done outside the walls. The walls
-// themselves are in isolation.go: none, kernel (Landlock and seccomp) and sandbox
-// (bubblewrap, with the former inside); in container.go: container (Podman or Docker, with
-// kernel inside); and in command.go: command (a program of the operator). place.go chooses
-// among them. Linux only.
+// A supervisor executes a run: this same program, started inside the walls (package
+// inside). The supervisor gets a job over a pipe and reports everything that happens
+// (supervisor.go). So nothing that a definition or an agent says is done outside the walls.
 //
-// It guarantees, with every wall:
+// The walls are called isolations; place.go chooses among them:
 //
-//   - The supervisor adopts what the agent leaves behind. No process outlives the run
-//     or the server.
+//   - none, kernel (Landlock and seccomp) and sandbox (bubblewrap around kernel), in
+//     isolation.go
+//   - container (Podman or Docker around kernel), in container.go
+//   - command (a program of the operator), in command.go
+//
+// The package guarantees with every isolation:
+//
+//   - No process outlives the run or the server. The supervisor adopts the processes that
+//     the agent leaves behind.
 //   - A run sees neither the server's environment nor another run's.
 //   - If the server is root, its runs have another user, without capabilities.
 //
-// docs/security.md has what each wall stops besides, and what it does not.
+// docs/security.md says what else each isolation stops, and what it does not. The package
+// works only on Linux.
 package executor
 
 import (
@@ -50,20 +54,20 @@ const DefaultGrace = 10 * time.Second
 
 // Config is what New needs.
 type Config struct {
-	Dir       string           // holds the workspaces: that of a run is in its subfolder <id>
+	Dir       string           // holds the folders of runs, each named by the run's id
 	Isolation string           // one of Isolations; empty means Auto
-	User      string           // of the runs, if the server is root; empty: one of runUsers
+	User      string           // user of the runs, if the server is root; empty: one of runUsers
 	Read      []string         // files and folders that runs may read besides the system's
-	Protected []string         // files and folders that no run may read; Dir is one
-	Around    []string         // folders around Dir that are the server's own: another user of the runs may pass through them, and not look into them
-	Limits    task.Limits      // of runs for which nothing else is said; zero fields are those of the machine
-	Network   task.Network     // of runs for which nothing else is said
-	Machine   *limits.Machine  // keeps the limits; nil: there are none
-	Own       []netip.AddrPort // on which the server listens
-	Command   []string         // of the isolation of that name: a program with arguments
+	Protected []string         // files and folders, besides Dir, that no run may read
+	Around    []string         // the server's own folders around Dir; another user of the runs may pass through them, but not look into them
+	Limits    task.Limits      // for runs without limits of their own; zero fields: the machine's
+	Network   task.Network     // for runs whose definitions say nothing about the network
+	Machine   *limits.Machine  // enforces the limits; nil: there are none
+	Own       []netip.AddrPort // addresses on which the server listens
+	Command   []string         // for the isolation command: a program with arguments
 	Container ContainerConfig
-	// Roots are the certificates with which code forges are to prove themselves. They are read
-	// for each run; nil: those of the system.
+	// Roots returns the certificates that code forges must prove themselves by. It is called
+	// for each run; nil: the system's certificates.
 	Roots  func() (*x509.CertPool, error)
 	Grace  time.Duration    // 0 means DefaultGrace
 	Path   string           // PATH of the runs; empty means the server's own
@@ -74,8 +78,8 @@ type Config struct {
 // Executor executes runs as processes of this machine.
 type Executor struct {
 	dir             string // of all runs
-	asked           string // isolation
-	user            string // as demanded
+	asked           string // isolation that the operator asked for
+	user            string // user that the operator asked for
 	grace           time.Duration
 	path            string
 	read, protected []string
@@ -93,12 +97,12 @@ type Executor struct {
 	logger          *slog.Logger
 
 	choosing sync.Mutex   // guards the following until there is a wall; then they stay
-	again    time.Time    // when to look for a wall again, if none works
+	again    time.Time    // when to look for a wall again, if no wall works
 	account  *account     // of the runs; nil: the server's own
-	program  string       // a copy of this program that runs may execute, if the wall needs one
-	tools    inside.Tools // of this machine for containers
-	wall     *wall        // nil: none works
-	lacking  []error      // why stronger ones do not
+	program  string       // a copy of this program that runs may execute, if the wall needs a copy
+	tools    inside.Tools // tools of this machine for containers
+	wall     *wall        // nil: no wall works
+	lacking  []error      // why stronger walls do not work
 
 	mu     sync.Mutex
 	active map[string]activeRun // by id
@@ -107,7 +111,7 @@ type Executor struct {
 // activeRun is a run whose files are in use.
 type activeRun struct {
 	folder     string
-	supervisor *supervisor // nil: not yet
+	supervisor *supervisor // nil: it has not started yet
 }
 
 var _ task.Executor = (*Executor)(nil)
@@ -121,7 +125,7 @@ func New(cfg Config) (*Executor, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("making the folder of the runs: %w", err)
 	}
-	// If a supervisor is killed, its processes become children of this one: see orphans.
+	// If a supervisor is killed, its processes become children of this process: see orphans.
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		return nil, fmt.Errorf("becoming the reaper of what runs leave: %w", err)
 	}
@@ -160,8 +164,8 @@ func New(cfg Config) (*Executor, error) {
 	return e, nil
 }
 
-// Isolation is the wall around the runs here, and why there is no stronger one. The name is
-// empty if there is none that works: then no run starts, and a later call looks again.
+// Isolation is the wall around the runs here, and why stronger walls do not work. The name is
+// empty if no wall works: then no run starts, and a later call looks again.
 func (e *Executor) Isolation() (name string, lacking []error) {
 	e.choosing.Lock()
 	defer e.choosing.Unlock()
@@ -179,7 +183,7 @@ func (e *Executor) Isolation() (name string, lacking []error) {
 	return e.wall.name, e.lacking
 }
 
-// lookAgain is how long a machine without walls is believed to stay so.
+// lookAgain is how long a machine without walls counts as such without another look.
 const lookAgain = 30 * time.Second
 
 // ready finds the user of the runs, and lets it reach their folders.
@@ -222,7 +226,7 @@ func (e *Executor) try(w wall) (err error) {
 	return err
 }
 
-// copy makes the copy of this program, if the wall needs one.
+// copy makes the copy of this program, if the wall needs a copy.
 func (e *Executor) copy(w wall) (err error) {
 	if w.copies && e.program == "" {
 		e.program, err = copyProgram(e.dir)
@@ -238,7 +242,7 @@ func (e *Executor) copy(w wall) (err error) {
 
 const (
 	tryTime  = 20 * time.Second
-	pullTime = 10 * time.Minute // with an image that is missing
+	pullTime = 10 * time.Minute // for an image that is missing
 	tryID    = runPrefix + "try"
 )
 
@@ -267,7 +271,7 @@ func (e *Executor) within(ctx context.Context, w wall, t *task.Task, sink task.S
 	}
 	defer func() {
 		now := e.now()
-		_ = os.Chtimes(f.Root, now, now) // when it ended, for Sweep
+		_ = os.Chtimes(f.Root, now, now) // the time of the end, for Sweep
 	}()
 	net := t.Network.Or(e.network)
 	local := e.local(t.Repositories)
@@ -299,7 +303,7 @@ func (e *Executor) within(ctx context.Context, w wall, t *task.Task, sink task.S
 	}
 	defer func() { err = errors.Join(err, group.Close()) }()
 	if confine.Limits = group.Inherited(w.name == Sandbox); c.container != nil {
-		confine.Limits = limits.Inherited{FileSize: confine.Limits.FileSize} // the container has the others
+		confine.Limits = limits.Inherited{FileSize: confine.Limits.FileSize} // the container enforces the other limits
 		if err := e.note(ctx, t.RunID, c.container); err != nil {
 			return task.Exit{}, err
 		}
@@ -348,7 +352,7 @@ func (e *Executor) within(ctx context.Context, w wall, t *task.Task, sink task.S
 	return exitOf(ctx, end, out)
 }
 
-// exitOf is what the end of a job means for its task.
+// exitOf translates the end of a job for its task.
 func exitOf(ctx context.Context, end inside.Ending, out *wayOut) (task.Exit, error) {
 	switch {
 	case end.Cut && end.Error != "":
@@ -361,7 +365,7 @@ func exitOf(ctx context.Context, end inside.Ending, out *wayOut) (task.Exit, err
 	return task.Exit{Code: end.Code, Signal: end.Signal, Stopped: end.Cut}, nil
 }
 
-// complain logs what a supervisor has written to its standard error.
+// complain logs the standard error of a supervisor.
 func (e *Executor) complain(t *task.Task, s *supervisor) {
 	if said, crashed := summary(s.stderr.String()); said != "" || crashed {
 		e.logger.Warn("a supervisor complained", "run", t.RunID, "crashed", crashed, "said", said)
@@ -369,7 +373,7 @@ func (e *Executor) complain(t *task.Task, s *supervisor) {
 	}
 }
 
-// limitsOf are the limits of the task, or those of the operator, or of the machine.
+// limitsOf are the limits of the task, or else of the operator, or else of the machine.
 func (e *Executor) limitsOf(t *task.Task) task.Limits {
 	if e.machine == nil {
 		return task.Limits{}
@@ -377,7 +381,8 @@ func (e *Executor) limitsOf(t *task.Task) task.Limits {
 	return limits.Or(t.Limits, limits.Or(e.limits, e.machine.Defaults()))
 }
 
-// group is what bounds the run. What a wall starts elsewhere is in no cgroup of ours.
+// group is the cgroup that bounds the run. A run that a wall starts elsewhere is in no cgroup of
+// ours.
 func (e *Executor) group(runID string, w wall, l task.Limits) (*limits.Group, error) {
 	if e.machine == nil || w.foreign {
 		return (&limits.Machine{}).New(runID, l)
@@ -394,7 +399,7 @@ func (e *Executor) watch(ctx context.Context, t *task.Task, s *supervisor, g *li
 		u := limits.Usage{Processes: s.processes, Disk: func(ctx context.Context) (int64, int64) { return e.Size(ctx, t.RunID) }}
 		switch isolation {
 		case Container:
-			u.Processes = nil // the engine's own are among them
+			u.Processes = nil // the engine's own processes are among them
 		case Sandbox:
 			u.Tmpfs = inMemory
 		}
@@ -403,7 +408,7 @@ func (e *Executor) watch(ctx context.Context, t *task.Task, s *supervisor, g *li
 	return func() { cancel(); <-done }
 }
 
-// make makes the folder of the run, or finds that of the run before. It also makes the
+// make makes the folder of the run, or finds the folder of the earlier run. It also makes the
 // temporary folder, because walls may need it before the supervisor is there.
 func (e *Executor) make(f inside.Folder, resume bool) error {
 	for _, dir := range []string{f.Workspace(), f.Home()} {
@@ -433,8 +438,8 @@ func (e *Executor) make(f inside.Folder, resume bool) error {
 // list is the file that lists the processes of a run, where the run cannot reach it.
 func (e *Executor) list(runID string) string { return filepath.Join(e.dir, "."+runID+".processes") }
 
-// local are the repositories of the task that are folders of this machine, and that a run
-// may read.
+// local are the repositories of the task that are folders of this machine, so that the run may
+// read them.
 func (e *Executor) local(repositories []task.Repository) []string {
 	var all []string
 	for _, r := range repositories {
@@ -467,7 +472,7 @@ func isRepository(dir string) bool {
 
 // copyProgram puts a copy of this program where the user of the runs can execute it: the
 // original may be in a folder that is closed to that user, or be replaced while the server
-// runs. A copy of an earlier start is kept if it is of the same program.
+// runs. An earlier copy of the same program stays.
 func copyProgram(dir string) (path string, err error) {
 	defer func() {
 		if err != nil {
@@ -511,7 +516,7 @@ func copyProgram(dir string) (path string, err error) {
 	return path, os.Rename(temp, path)
 }
 
-// discard is a sink for nothing.
+// discard is a sink that keeps nothing.
 type discard struct{}
 
 // Add implements task.Sink.
@@ -521,7 +526,7 @@ func (discard) Add(event.Event) {}
 func (discard) Keep(event.Artifact, io.Reader) error { return nil }
 
 // jobOf is the job of a task, the same for every executor. first are variables that the task may
-// change. Where the run executes adds the rest.
+// override. The caller adds what depends on the place of the run.
 func jobOf(t *task.Task, first map[string]string) *inside.Job {
 	vars := make(map[string]string)
 	maps.Copy(vars, first)

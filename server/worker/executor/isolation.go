@@ -34,20 +34,19 @@ type wall struct {
 	name string
 	// strength orders the walls (SPEC 14.2).
 	strength int
-	// problem says at once why the wall cannot be had here; empty: it has to be tried.
+	// problem says at once why the wall cannot work here; empty: it has to be tried.
 	problem func(e *Executor) string
-	// enter is the command that starts the supervisor inside, and what that then takes away
-	// from itself.
+	// enter makes the command that starts the supervisor inside, and the confinement that the
+	// supervisor then puts on itself.
 	enter func(e *Executor, r room) (command, inside.Confinement)
 	// auto tells that Auto may choose it.
 	auto bool
 	// networks tells whether the wall can switch the network off.
 	networks bool
-	// copies tells that the supervisor is a copy of this program, as the inside has no other
-	// way to it.
+	// copies tells that the supervisor is a copy of this program, because the inside cannot
+	// reach the original.
 	copies bool
-	// foreign tells that the programs inside are not those of this machine, so that neither
-	// is their PATH.
+	// foreign tells that the inside does not have the programs of this machine, nor its PATH.
 	foreign bool
 }
 
@@ -57,11 +56,11 @@ type room struct {
 	read   []string // files and folders
 	off    bool     // no network
 
-	// The following are for walls that start the run as something with a name.
+	// The following are for the isolations container and command.
 	runID, name string
-	granted     []string // of read, those that are not the system's
+	granted     []string // the part of read that is not the system's
 	image       string
-	missing     []string // libraries that it lacks
+	missing     []string // libraries that the image lacks
 	program     string   // of the agent
 	limits      task.Limits
 }
@@ -70,18 +69,18 @@ type room struct {
 type command struct {
 	path string
 	args []string // without the program's own name
-	// depth is how many processes it puts between itself and the supervisor, with itself.
+	// depth is the number of the command's processes above the supervisor, itself included.
 	depth int
 
-	// outside tells that it is started as the user of the server, in no folder of the run,
-	// and decides itself what the supervisor is (outside.go). env are its variables.
+	// outside tells that the command runs as the user of the server, outside the run's folder,
+	// and itself decides how the supervisor runs. env are its variables.
 	outside   bool
 	env       []string
-	container *container // that it makes; nil: none
+	container *container // the container that the command makes; nil: none
 }
 
-// strengths are the names of all isolations, weakest first, also of those of other
-// servers.
+// strengths are the names of all isolations, weakest first, including those that only other
+// executors have.
 var strengths = []string{None, Kernel, Sandbox, Container, task.Cluster, Command}
 
 var walls = []wall{
@@ -132,8 +131,8 @@ func noBubblewrap(*Executor) string {
 	return ""
 }
 
-// bubblewrap is the isolation sandbox. The same paths as outside lead to the folder of the
-// run and to what it may read.
+// bubblewrap is the isolation sandbox. The folder of the run, and everything that the run may
+// read, have the same paths as outside.
 func (e *Executor) bubblewrap(r room) (command, inside.Confinement) {
 	program, err := exec.LookPath("bwrap")
 	if err != nil {
@@ -169,18 +168,19 @@ func (e *Executor) bubblewrap(r room) (command, inside.Confinement) {
 	}
 }
 
-// inMemory is where a run in sandbox has file systems in memory. Their content counts as memory.
+// inMemory are the folders of a run in sandbox that are file systems in memory. Their content
+// counts as memory.
 var inMemory = []string{"/dev/shm", "/run"}
 
-// systemFolders are what programs need of a machine. Others, such as homes and the data of
-// services, are not a run's concern.
+// systemFolders are the folders of a machine that programs need. A run gets no others, such as
+// homes and the data of services.
 var systemFolders = []string{
 	"/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc", "/opt", "/nix", "/gnu", "/snap",
 	"/var/lib/ca-certificates", "/run/systemd/resolve", "/run/resolvconf", "/run/NetworkManager/resolv.conf",
 }
 
 // readable are the files and folders that every run may read: the system, the folders of
-// PATH, and those that the operator adds, but nothing of what is protected.
+// PATH, and the operator's additions, without everything that is protected.
 func (e *Executor) readable() []string {
 	var all []string
 	for _, path := range slices.Concat(systemFolders, filepath.SplitList(e.path), e.read) {
@@ -191,8 +191,8 @@ func (e *Executor) readable() []string {
 	return outermost(all)
 }
 
-// outermost are the paths of a list that are not in a folder of the list. Each mount costs a
-// run some time at its start.
+// outermost are the paths of a list that are not in another folder of the list. Fewer mounts
+// make a run start faster.
 func outermost(all []string) (outer []string) {
 	folders := make(map[string]bool)
 	for _, path := range all {
@@ -212,7 +212,7 @@ func outermost(all []string) (outer []string) {
 	return outer
 }
 
-// without is the path, or as much of what is in it as is not protected.
+// without is the path, or if something in it is protected, the unprotected parts of its content.
 func (e *Executor) without(path string) []string {
 	if _, err := os.Lstat(path); err != nil {
 		return nil
@@ -247,7 +247,7 @@ func (e *Executor) without(path string) []string {
 	return all
 }
 
-// choose finds the wall that the operator demands, and tries it.
+// choose finds the wall that the operator asks for, and tries it.
 func (e *Executor) choose() {
 	var problems []error
 	defer func() { e.lacking = problems }()
@@ -272,7 +272,7 @@ func (e *Executor) choose() {
 	}
 }
 
-// Found is what Survey found out about an isolation.
+// Found is the result of Survey for an isolation.
 type Found struct {
 	Isolation string
 	Problem   error // nil: it works here
@@ -307,7 +307,7 @@ func Survey(ctx context.Context) ([]Found, error) {
 	return all, ctx.Err()
 }
 
-// User is the name of the user of the runs, if it is not that of the server.
+// User is the name of the user of the runs; empty: the user of the server.
 func (e *Executor) User() string {
 	e.Isolation()
 	e.choosing.Lock()
@@ -318,8 +318,8 @@ func (e *Executor) User() string {
 	return ""
 }
 
-// Open takes the walls away, for runs on a person's own files, if none work here and the
-// operator has not demanded any. It returns why.
+// Open makes runs start without walls, for runs on a person's own files, if no wall works here
+// and the operator has not asked for one. It returns why no wall works; nil: it opened nothing.
 func (e *Executor) Open() (why []error) {
 	name, lacking := e.Isolation()
 	if name != "" || e.asked != Auto {

@@ -16,35 +16,34 @@ import (
 	"triphammer/server/run/task"
 )
 
-// An image that this machine has is looked into by this program, which starts in it as it does
-// for a run, without a network, and says which programs a run would not find.
+// This program looks into an image of this machine: it starts in the image as for a run, without
+// a network, and says which programs a run would not find.
 
-// looks are what is known of images, by their names.
+// looks have the knowledge of images.
 type looks struct {
 	mu      sync.Mutex
 	known   map[string]*looked
 	missing map[string][]string // libraries, by the id of the image
-	time    time.Duration       // that a look may take
-	quiet   time.Time           // until when an engine that did not answer in time is not asked
+	time    time.Duration       // limit of a look
+	quiet   time.Time           // until when the engine is not asked, because it did not answer in time
 }
 
 type looked struct {
 	id    string // of the image; empty: it is not on this machine, or the engine does not say
-	away  bool   // it is not on this machine
+	away  bool   // the image is not on this machine
 	fails bool   // this program did not start in it
 	lacks map[string]bool
 	again time.Time // when to ask for the id
 }
 
-// unknownImage matches what engines say of an image that this machine does not have.
+// unknownImage matches the errors of engines about an image that is not on this machine.
 var unknownImage = regexp.MustCompile(`(?i)no such image|image not known`)
 
 // lookTime is how long an apply or a page waits for a look.
 const lookTime = 10 * time.Second
 
-// lacks tells which of the programs a run in the image is known not to find, and whether the image
-// is on this machine. If it is not, those are told that the image has to hold itself. Of an image
-// whose look ctx ends nothing is known, nor kept.
+// lacks implements task.Place.Lacks for the image. If ctx ends during a look, it returns nothing
+// and keeps nothing.
 func (e *Executor) lacks(ctx context.Context, image string, programs []string) (lacking []string, here bool) {
 	g, err := e.engine()
 	if err != nil {
@@ -86,8 +85,8 @@ func (e *Executor) lacks(ctx context.Context, image string, programs []string) (
 	return lacking, !l.away
 }
 
-// missing are the libraries that programs of this machine need and an image lacks. A run waits for
-// them as it does for its container.
+// missing are the libraries that programs of this machine need and an image lacks. Finding them
+// may take as long as starting a container.
 func (e *Executor) missing(ctx context.Context, image string) []string {
 	e.looks.mu.Lock()
 	missing, known := e.looks.missing[image]
@@ -96,7 +95,7 @@ func (e *Executor) missing(ctx context.Context, image string) []string {
 	if known || err != nil {
 		return missing
 	}
-	if missing, _, err = e.askAnew(ctx, g, image, nil); err == nil { // else the run says why nothing starts
+	if missing, _, err = e.askAnew(ctx, g, image, nil); err == nil { // after an error, the run itself says why nothing starts
 		e.looks.mu.Lock()
 		e.looks.missing[image] = missing
 		e.looks.mu.Unlock()
@@ -104,8 +103,8 @@ func (e *Executor) missing(ctx context.Context, image string) []string {
 	return missing
 }
 
-// askAnew asks an image for programs of which nothing is known yet, and finds which libraries it
-// lacks.
+// askAnew asks an image for programs that were not asked for yet, and finds the libraries that the
+// image lacks.
 func (e *Executor) askAnew(ctx context.Context, g *engine, image string, programs []string) (missing []string, has []bool, err error) {
 	var all []string
 	if e.tools != "" {
@@ -115,7 +114,7 @@ func (e *Executor) askAnew(ctx context.Context, g *engine, image string, program
 		return nil, nil, err
 	}
 	for i, file := range all {
-		if !has[i] || !has[0] { // what the loader of another system loads is not for this one
+		if !has[i] || !has[0] { // libraries of another system's loader do not serve this program
 			missing = append(missing, file)
 		}
 	}
@@ -139,8 +138,8 @@ func (e *Executor) look(ctx context.Context, g *engine, l *looked, programs []st
 	return err
 }
 
-// ask asks the image whether it has programs, or libraries. This program starts in it by the
-// loader and the libraries of this machine, which need not be those of the image.
+// ask asks the image whether it has programs or libraries. This program starts in the image with
+// the loader and the libraries of this machine.
 func (e *Executor) ask(ctx context.Context, g *engine, image string, missing, names []string) (has []bool, err error) {
 	name := "triphammer-look-" + strings.ToLower(rand.Text())
 	argv := append(e.closed(g, e.limitsOf(&task.Task{}), missing, names...), "--name="+name)
@@ -158,10 +157,10 @@ func (e *Executor) ask(ctx context.Context, g *engine, image string, missing, na
 	said := &lockedBuffer{} // an image can say anything
 	cmd.Stdout, cmd.Dir, cmd.WaitDelay, cmd.Env = said, "/", time.Second, engineEnvironment()
 	err = cmd.Run()
-	if ctx.Err() != nil { // an engine that is ended leaves what it has begun to make
+	if ctx.Err() != nil { // an engine that is stopped leaves a container behind
 		tidy, cancel := context.WithTimeout(context.WithoutCancel(ctx), lookTime)
 		defer cancel()
-		_, _ = g.do(tidy, "rm", "--force", "--volumes", name) // it may never have been made
+		_, _ = g.do(tidy, "rm", "--force", "--volumes", name) // the container may never have been made
 	}
 	answers := strings.TrimSpace(said.String())
 	if err == nil && len(answers) != len(names) {

@@ -15,18 +15,18 @@ import (
 	"triphammer/server/worker/gateway"
 )
 
-// wayOut is what serves a run outside its walls: the proxy if its network is a list of hosts,
-// and the gateway to its private repositories.
+// wayOut serves a run outside its walls: with the proxy if its network is a list of hosts, and
+// with the gateway to its private repositories.
 type wayOut struct {
 	folder   inside.Folder
-	forwards []inside.Forward // that the run needs, because it cannot reach the loopback of the machine
+	forwards []inside.Forward // for a run that cannot reach the loopback of the machine
 	settings string           // of Git
 	gateway  *gateway.Gateway
 	stops    []func()
 }
 
-// wayOut begins to serve a run. Also after an error, it has to be closed. foreign tells that
-// the run does not have the loopback of this machine.
+// wayOut begins to serve a run. The caller closes the result, even after an error. foreign tells
+// that the run does not have the loopback of this machine.
 func (e *Executor) wayOut(ctx context.Context, t *task.Task, foreign bool, f inside.Folder, sink task.Sink) (*wayOut, error) {
 	w := &wayOut{folder: f}
 	n := t.Network.Or(e.network)
@@ -66,7 +66,7 @@ func (e *Executor) wayOut(ctx context.Context, t *task.Task, foreign bool, f ins
 	address := inside.GatewayForward.Address
 	if n.Limited() || foreign {
 		to := inside.GatewayForward
-		if !n.Limited() { // it may share a loopback with other runs
+		if !n.Limited() { // the run may share a loopback with other runs
 			sum := sha256.Sum256([]byte(e.attemptName(t)))
 			to.Address = fmt.Sprintf("127.%d.%d.%d:3129", sum[0], sum[1], max(1, sum[2]-1))
 			address = to.Address
@@ -86,7 +86,7 @@ func (e *Executor) wayOut(ctx context.Context, t *task.Task, foreign bool, f ins
 
 // listen listens on a socket in the folder of a run.
 func (e *Executor) listen(f inside.Folder, name string) (net.Listener, error) {
-	// A path that is too long for a socket is not, by way of the folder's descriptor.
+	// The path by way of the folder's descriptor is short enough for a socket.
 	dir, err := os.Open(f.Root)
 	if err != nil {
 		return nil, err
@@ -105,7 +105,7 @@ func (e *Executor) listen(f inside.Folder, name string) (net.Listener, error) {
 	return l, nil
 }
 
-// serve serves until the way out is closed, also while the run is being stopped.
+// serve serves until the way out is closed, even while the run is being stopped.
 func (w *wayOut) serve(ctx context.Context, e *Executor, what string, serve func(context.Context, net.Listener) error, l net.Listener) {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	done := make(chan struct{})
@@ -118,7 +118,7 @@ func (w *wayOut) serve(ctx context.Context, e *Executor, what string, serve func
 	w.stops = append(w.stops, func() { cancel(); <-done })
 }
 
-// close ends what serves the run.
+// close ends the servers of the run.
 func (w *wayOut) close() {
 	for _, stop := range w.stops {
 		stop()
@@ -128,7 +128,7 @@ func (w *wayOut) close() {
 	}
 }
 
-// explain is why a step of the run failed, with what a code forge may have to do with it.
+// explain says why a step of the run failed. It adds the last problem of the gateway.
 func (w *wayOut) explain(failed string) error {
 	if w.gateway != nil {
 		if problem := w.gateway.Problem(); problem != nil {

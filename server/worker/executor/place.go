@@ -31,8 +31,8 @@ func (e *Executor) Preflight(t *task.Task) (task.Place, error) {
 	return place, nil
 }
 
-// wallFor chooses the wall around a task: that of all runs, or that of a container if only
-// this gives the task what it demands (SPEC 14.2). warnings say what does not act.
+// wallFor chooses the wall around a task: the wall of all runs, or a container if the task
+// demands one (SPEC 14.2). warnings say which parts of the task do not act.
 func (e *Executor) wallFor(t *task.Task) (w *wall, warnings []string, err error) {
 	name, lacking := e.Isolation()
 	if name != "" {
@@ -68,7 +68,7 @@ func (e *Executor) wallFor(t *task.Task) (w *wall, warnings []string, err error)
 	return w, warnings, err
 }
 
-// readyFor makes ready for a wall that is not that of all runs.
+// readyFor prepares a wall that is not the wall of all runs.
 func (e *Executor) readyFor(w *wall) error {
 	if problem := w.problem(e); problem != "" {
 		return errors.New(problem)

@@ -28,26 +28,26 @@ import (
 	"triphammer/server/worker/gateway"
 )
 
-// In a pod of a cluster (server/worker/executor/kubernetes), the supervisor has no server above it:
-// it finds its job in a file, reports by the log of its container (podlog.go), and ends the
-// run at SIGTERM. What must stay outside the walls, the proxy and the credentials of
-// repositories, is in another container of the pod.
+// In a pod of a cluster (server/worker/executor/kubernetes), the supervisor has no server above it.
+// It finds its job in a file, reports by the log of its container (podlog.go), and ends the run at
+// SIGTERM. Another container of the pod has the proxy and the credentials of repositories, which
+// must stay outside the walls.
 
 // podEgress is the argument of the container that serves the way out that a file describes.
 const podEgress = "egress"
 
-// PlaceCommand are the arguments of this program in the container that copies it, and the program
-// of the agent, to a file.
+// PlaceCommand are the arguments of this program in the container that copies this program and the
+// agent's program to files for the other containers.
 func PlaceCommand(file, program string) []string {
 	return []string{inside.SuperviseCommand, inside.PodPlace, file, program}
 }
 
-// EgressCommand are those in the container that serves the way out.
+// EgressCommand are the arguments of this program in the container that serves the way out.
 func EgressCommand(file string) []string {
 	return []string{inside.SuperviseCommand, podEgress, file}
 }
 
-// PodCommand are those in the container of the run.
+// PodCommand are the arguments of this program in the container of the run.
 func PodCommand(file, folder string) []string {
 	return []string{inside.SuperviseCommand, inside.PodRun, file, folder}
 }
@@ -57,15 +57,15 @@ type PodConfig struct {
 	Task     *task.Task
 	Image    string       // of the run
 	Network  task.Network // of the task, or the default
-	Key      []byte       // with which the containers seal their reports
+	Key      []byte       // the containers seal their reports with it
 	Loopback string       // address of the pod on which its way out serves, such as 127.1.2.3
 	Grace    time.Duration
 }
 
-// Pod is what the containers of a pod read. Both parts hold secrets.
+// Pod is the input of the containers of a pod. Both parts hold secrets.
 type Pod struct {
-	Job    []byte // of the supervisor
-	Egress []byte // of the way out; nil: there is none
+	Job    []byte // for the supervisor
+	Egress []byte // for the way out; nil: there is none
 }
 
 // podWayOut is what the container of the way out reads.
@@ -85,7 +85,7 @@ type podRepository struct {
 	ReadOnly   bool   `json:"read_only,omitempty"`
 }
 
-// Ports of the way out, unless the run may reach other hosts by them: then the next are taken.
+// Ports of the way out. If the run may reach other hosts by a port, the next port is taken.
 const (
 	podProxyPort   = 3128
 	podGatewayPort = 8128
@@ -121,7 +121,7 @@ func free(port uint16, used []uint16) uint16 {
 	return port
 }
 
-// NewPod makes what the containers of a pod read.
+// NewPod makes the input of the containers of a pod.
 func NewPod(cfg PodConfig) (*Pod, error) {
 	t, n := cfg.Task, cfg.Network
 	used := PodPorts(t, cfg.Network)
@@ -181,8 +181,8 @@ func (w *podWayOut) gateway(report func(event.Egress)) (*gateway.Gateway, error)
 	return gateway.NewGateway(cfg)
 }
 
-// Supervise is the body of the hidden command of this program: that of the inside, or the
-// container of a pod that serves the way out, which stands outside the walls.
+// Supervise is the hidden command of this program that runs in containers and walls: the
+// supervisor, or in a pod the server of the way out. It returns the exit status.
 func Supervise(args []string) int {
 	if len(args) == 2 && args[0] == podEgress {
 		return serveEgress(args[1])
@@ -190,7 +190,7 @@ func Supervise(args []string) int {
 	return inside.Supervise(args)
 }
 
-// serveEgress serves the way out until SIGTERM. What the run contacts is reported by the log.
+// serveEgress serves the way out until SIGTERM. It reports the contacts of the run by the log.
 func serveEgress(file string) int {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
@@ -248,10 +248,10 @@ func serveEgress(file string) int {
 // Bounded returns the limits of a task: its own, or else those of the operator.
 func Bounded(own, operator task.Limits) task.Limits { return limits.Or(own, operator) }
 
-// PodMemory is what the supervisor of a run in a pod uses beside the run, in bytes.
+// PodMemory is the memory in bytes that the supervisor in a pod uses beside the run.
 const PodMemory = limits.OwnMemory
 
-// Weaker tells whether an isolation is weaker than what a definition demands at least.
+// Weaker tells whether an isolation is weaker than the least isolation that a definition accepts.
 func Weaker(isolation, least string) bool {
 	return slices.Index(strengths, isolation) < slices.Index(strengths, least)
 }

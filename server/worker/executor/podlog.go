@@ -15,35 +15,35 @@ import (
 	"triphammer/server/run/task"
 )
 
-// A supervisor in a pod reports by the log of its container, because that is what outlives
-// the connection to it. The report is frames, each in one or more lines:
+// A supervisor in a pod reports by the log of its container, because the log outlives a
+// broken connection. The report is frames, each in one or more lines:
 //
 //	triphammer NUMBER TEXT
 //
-// The lines are numbered from 1 on without a gap. So whoever reads them again after a broken
-// connection knows which ones it has, and which ones the node has thrown away. The text is
-// sealed: a log is copied to places where what an agent prints is not to be, and only who has
-// the key can write a line that counts. The first line, number 0, has the salt of the pod:
-// no two pods seal with the same key.
+// The lines are numbered from 1 on without a gap. So a reader that reads them again knows
+// which lines it has, and which lines the node has thrown away. The text is sealed, for two
+// reasons: logs are copied to places that must not get the agent's output, and only a holder
+// of the key can write a line that counts. The first line, number 0, has the salt of the
+// pod, so that no two pods seal with the same key.
 
-// PodReport reads the report of a container of a pod. It is told the lines of the log; those
-// that it has had, it knows.
+// PodReport reads the report of a container of a pod from the lines of the log. It skips lines
+// that it has read before.
 type PodReport struct {
 	key      []byte
 	receiver receiver
 	salt     []byte // nil: it is not known yet
 	seal     cipher.AEAD
-	next     uint64 // number of the line that is wanted
+	next     uint64 // number of the next line
 	parts    []byte // of a frame that is not complete
 	said     lockedBuffer
 
 	mu      sync.Mutex
 	end     *inside.Ending
-	lost    uint64 // lines
+	lost    uint64 // number of lost lines
 	printed int64
 }
 
-// NewPodReport makes a reader that tells the sink.
+// NewPodReport makes a reader that passes the events and artifacts of the report to the sink.
 func NewPodReport(key []byte, sink task.Sink) *PodReport {
 	r := &PodReport{key: key}
 	r.receiver = receiver{
@@ -63,8 +63,8 @@ func NewPodReport(key []byte, sink task.Sink) *PodReport {
 // errLine is the error of a line that was not written by the pod's supervisor.
 var errLine = errors.New("a line of the report cannot be read: it was changed, or sealed with another key")
 
-// Line takes a whole line of the log, without its end. What is no part of the report is kept
-// for Said.
+// Line takes a whole line of the log, without its end. It keeps a line that is no part of the
+// report for Said. The error says that a line was changed or sealed with another key.
 func (r *PodReport) Line(line []byte) error {
 	rest, ok := bytes.CutPrefix(line, []byte(inside.LineMark))
 	if !ok {
@@ -81,7 +81,7 @@ func (r *PodReport) Line(line []byte) error {
 		if len(data) != inside.SaltSize || bytes.Equal(data, r.salt) {
 			return nil
 		}
-		if r.salt != nil { // the container was started again, and so is its report
+		if r.salt != nil { // the container was started again, and its report begins again
 			r.parts = nil
 			r.receiver.cut(nil)
 		}
@@ -93,7 +93,7 @@ func (r *PodReport) Line(line []byte) error {
 	case r.seal == nil:
 		return errors.New("the beginning of the report is not in the log of the pod any more: the node has thrown it away")
 	case number < r.next:
-		return nil // it was read before
+		return nil // the line was read before
 	}
 	data, err = r.seal.Open(nil, inside.LineNonce(number), data, nil)
 	if err != nil || len(data) < 2 {
@@ -114,7 +114,7 @@ func (r *PodReport) Line(line []byte) error {
 	return nil
 }
 
-// gap notes that lines are lost. What they were a part of is lost too.
+// gap notes that lines are lost. The frame that they belong to is lost, too.
 func (r *PodReport) gap(lines uint64) {
 	r.mu.Lock()
 	r.lost += lines
@@ -125,8 +125,8 @@ func (r *PodReport) gap(lines uint64) {
 		"warning: %d lines of the report of this run are lost, because its node had thrown them away before they were read", lines)})
 }
 
-// Close keeps nothing any more, also while the report is still read. An artifact that
-// lacks its rest fails with the cause; nil: it was cut off.
+// Close ends the keeping of artifacts, even while the report is still read. An incomplete
+// artifact fails with the cause; nil: it was cut off.
 func (r *PodReport) Close(cause error) { r.receiver.close(cause) }
 
 // Printed is how many bytes the agent has printed.
@@ -136,7 +136,7 @@ func (r *PodReport) Printed() int64 {
 	return r.printed
 }
 
-// Said is what the container printed besides the report, in one line: the reason of a crash.
+// Said is the container's output besides the report, in one line: it may tell why it crashed.
 func (r *PodReport) Said() string {
 	said, _ := summary(r.said.String())
 	return said
@@ -153,10 +153,10 @@ func (r *PodReport) Ended() bool {
 type PodEnd struct {
 	Exit   task.Exit
 	Err    error // the agent did not run to its end; for the user
-	Memory bool  // a process of it was ended for lack of memory
+	Memory bool  // a process of the attempt was killed for lack of memory
 }
 
-// End is the end that the supervisor has reported, if it has.
+// End is the end that the supervisor has reported; false: it has not reported an end.
 func (r *PodReport) End() (PodEnd, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

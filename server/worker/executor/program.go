@@ -13,8 +13,8 @@ import (
 )
 
 // LookPath finds a program as a run does: in the PATH of the runs, and behind their walls. The
-// error is exec.ErrNotFound if this machine has no such program there, and else says why runs
-// cannot start the one that it has.
+// error is exec.ErrNotFound if the PATH has no such program. Another error says why runs cannot
+// start the program.
 func (e *Executor) LookPath(program string) (string, error) {
 	name, _ := e.Isolation()
 	candidates := []string{program}
@@ -60,11 +60,11 @@ func (e *Executor) hides(isolation, full string) error {
 	}
 	lost := ""
 	switch isolation {
-	case Kernel: // decides about the file itself, however its path leads there
+	case Kernel: // Landlock decides about the file itself, whatever its path
 		if _, found := holder(e.readableReal(), real); !found {
 			lost = real
 		}
-	case Sandbox: // has a link only if it has all that the link leads through
+	case Sandbox: // the sandbox must have every link and folder on the way
 		lost = beyond(e.readable(), full)
 	}
 	if lost == "" {
@@ -76,7 +76,7 @@ func (e *Executor) hides(isolation, full string) error {
 	return fmt.Errorf("%s leads to %s, which runs may not read: let them read its folder (--run-read %s)", full, lost, inside.FolderOf(lost))
 }
 
-// readableReal is what readable is behind all links.
+// readableReal is readable with all links resolved.
 func (e *Executor) readableReal() (all []string) {
 	for _, path := range e.readable() {
 		if real, err := filepath.EvalSymlinks(path); err == nil {
@@ -86,7 +86,7 @@ func (e *Executor) readableReal() (all []string) {
 	return all
 }
 
-// holder tells which of some files and folders is a path or has it in it.
+// holder finds the file or folder that is the path or contains it.
 func holder(folders []string, path string) (folder string, found bool) {
 	for _, folder := range folders {
 		if path == folder || strings.HasPrefix(path, strings.TrimSuffix(folder, "/")+"/") {
@@ -99,8 +99,8 @@ func holder(folders []string, path string) (folder string, found bool) {
 // maxHops is how many links the kernel follows in a path.
 const maxHops = 40
 
-// beyond follows the links of a path where there are only some files and folders. It returns
-// the first place on the way that is not there; empty: all are.
+// beyond follows the links of a path where only the folders exist. It returns the first place
+// on the way that does not exist; empty: all exist.
 func beyond(folders []string, path string) string {
 follow:
 	for range maxHops {
@@ -126,8 +126,8 @@ follow:
 	return path
 }
 
-// brought are the options of an engine that bring the tools into a container, with those of the
-// programs that can be, by the names of their files here, and the libraries that the image misses.
+// brought are the options of an engine that bring the tools into a container, with the portable
+// programs, by the names of their files here, and the libraries that the image lacks.
 func (e *Executor) brought(missing []string, programs ...string) (options []string) {
 	if e.tools == "" {
 		return nil
@@ -144,9 +144,9 @@ func (e *Executor) brought(missing []string, programs ...string) (options []stri
 		switch place := filepath.Join(e.tools.Agents(), name); {
 		case from == "":
 		case inside.Interpreter(from) == "node":
-			if to, err := os.Readlink(place); err != nil || to != from { // the package has its other files beside
+			if to, err := os.Readlink(place); err != nil || to != from { // a link, because the package has its other files beside the program
 				_ = os.Remove(place)
-				_ = os.Symlink(from, place) // else it is missed
+				_ = os.Symlink(from, place) // without the link, the run misses the program
 			}
 			options = append(options, bind(inside.FolderOf(from), ",readonly"))
 			if name := "node"; !slices.Contains(programs, name) {
@@ -159,8 +159,8 @@ func (e *Executor) brought(missing []string, programs ...string) (options []stri
 	return options
 }
 
-// portable is the file of a program of this machine that can be brought into containers; empty: it
-// cannot.
+// portable is the file of a program of this machine, if the program can be brought into
+// containers; else empty.
 func (e *Executor) portable(name string) string {
 	if e.tools == "" {
 		return ""
@@ -172,7 +172,7 @@ func (e *Executor) portable(name string) string {
 	place := filepath.Join(e.tools.Agents(), name)
 	if info, err := os.Lstat(place); whole == from && (err != nil || !info.Mode().IsRegular()) {
 		_ = os.Remove(place)
-		if os.WriteFile(place, nil, 0o444) != nil { // to be mounted over, not executed
+		if os.WriteFile(place, nil, 0o444) != nil { // only a place to mount over
 			return ""
 		}
 	}

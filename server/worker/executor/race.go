@@ -2,6 +2,6 @@
 
 package executor
 
-// A program with the race detector sleeps for a second at its end otherwise, and there is
-// a supervisor for each run of the tests.
+// Otherwise a program with the race detector sleeps for a second at its end, and each run of
+// the tests has a supervisor.
 func init() { supervisorEnv = []string{"GORACE=atexit_sleep_ms=0"} }

@@ -29,7 +29,7 @@ import (
 type supervisor struct {
 	list    string // file for the list of its processes
 	depth   int    // processes of the wall around it
-	outside bool   // something else is between it and this process
+	outside bool   // started by command.outside
 	clean   bool   // it ended by itself, and has left nothing
 	group   *limits.Group
 	cmd     *exec.Cmd
@@ -40,14 +40,14 @@ type supervisor struct {
 	helpers sync.WaitGroup
 	closed  chan struct{}
 	closing sync.Once
-	problem error       // of closing
-	stopped atomic.Bool // by a signal, and killed for it
+	problem error       // error of closing
+	stopped atomic.Bool // a signal stopped it, so it was killed
 }
 
-// supervisors are the supervisors of this process, by pid. They are its children. If one
-// is killed, its processes become children of this process too, because it is a
-// subreaper. The lock is held while a supervisor starts, so that it is not mistaken for
-// a process that was left behind.
+// supervisors are the supervisors of this process, by pid. They are its children. If a
+// supervisor is killed, its processes become children of this process too, because this
+// process is a subreaper. The lock is held while a supervisor starts, so that orphans does
+// not mistake it for a process that was left behind.
 var supervisors = struct {
 	sync.Mutex
 	running map[int]*supervisor
@@ -59,15 +59,15 @@ type start struct {
 	command command
 	dir     string   // its working directory
 	list    string   // file for the list of its processes
-	account *account // its user; nil: that of the server
+	account *account // its user; nil: the user of the server
 	group   *limits.Group
 }
 
-// supervisorEnv is what a build for tests adds to the environment of a supervisor (race.go).
+// supervisorEnv are variables that a build for tests adds for a supervisor (race.go).
 var supervisorEnv []string
 
-// startSupervisor starts the supervisor of a run, through the walls. What the run tells goes
-// to the sink, from another goroutine. It must be closed.
+// startSupervisor starts the supervisor of a run, through the walls. Another goroutine passes
+// the events of the run to the sink. The caller closes the supervisor.
 func startSupervisor(st start, sink task.Sink) (*supervisor, error) {
 	ordersR, ordersW, err := os.Pipe()
 	if err != nil {
@@ -82,7 +82,7 @@ func startSupervisor(st start, sink task.Sink) (*supervisor, error) {
 	}
 	s.cmd = &exec.Cmd{
 		Path: st.command.path, Args: append([]string{"triphammer"}, st.command.args...), Dir: st.dir,
-		// Nothing else: the server's environment may hold secrets.
+		// The server's own environment may hold secrets.
 		Env:   slices.Concat([]string{inside.RunVariable + "=" + st.runID}, supervisorEnv, st.command.env),
 		Stdin: ordersR, Stdout: reportW, Stderr: &s.stderr,
 		// The signal wakes a stopped supervisor, so that it sees that the server is gone.
@@ -132,9 +132,9 @@ var starter = func() func(func() error) error {
 // watchTime is how often the server looks at a supervisor.
 const watchTime = time.Second
 
-// watch keeps a list of the run's processes in its folder, in case the server and the
-// supervisor die at once. It also ends a supervisor that was stopped by a signal, because
-// that would follow no order any more.
+// watch keeps a list of the run's processes in s.list, in case the server and the supervisor
+// die at once. It also ends a supervisor that was stopped by a signal, because it would no
+// longer follow orders.
 func (s *supervisor) watch() {
 	tick := time.NewTicker(watchTime)
 	defer tick.Stop()
@@ -158,26 +158,26 @@ func (s *supervisor) watch() {
 	}
 }
 
-// halted tells whether the supervisor was stopped by a signal. Between the process that
-// the server has started and the supervisor are those of the wall, each with one child.
+// halted tells whether a signal stopped the supervisor. The processes of the wall, each with
+// one child, are between the process that the server has started and the supervisor.
 func (s *supervisor) halted() bool {
 	p, err := inside.ProcessOf(s.cmd.Process.Pid)
 	for range s.depth {
 		below, childErr := inside.Children(p.Pid)
 		if err != nil || childErr != nil || len(below) != 1 {
-			return false // it starts, or it ends
+			return false // the supervisor starts or ends
 		}
 		p = below[0]
 	}
 	return err == nil && p.Stopped
 }
 
-// read passes on what the supervisor tells, to its end.
+// read passes on the supervisor's report, to its end.
 func (s *supervisor) read(from io.Reader, sink task.Sink) {
 	r := receiver{sink: sink, printed: s.group.Printed, end: func(e inside.Ending) {
 		select {
 		case s.ends <- e:
-		default: // there was one already
+		default: // there was an end already
 		}
 	}}
 	defer r.close(nil)
@@ -190,7 +190,7 @@ func (s *supervisor) read(from io.Reader, sink task.Sink) {
 	}
 }
 
-// receiver passes on what a supervisor tells.
+// receiver passes on the report of a supervisor.
 type receiver struct {
 	sink    task.Sink
 	printed func(bytes int)
@@ -240,7 +240,7 @@ func (r *receiver) take(kind byte, data []byte) {
 	}
 }
 
-// keep begins to keep an artifact, whose content follows.
+// keep begins to keep an artifact. The content follows in later frames.
 func (r *receiver) keep(a event.Artifact) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -255,7 +255,7 @@ func (r *receiver) keep(a event.Artifact) {
 	})
 }
 
-// detach is the artifact that is being sent, which is not from here on; nil: there is none.
+// detach takes the artifact that is being sent out of the receiver; nil: there is none.
 func (r *receiver) detach() *io.PipeWriter {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -264,7 +264,8 @@ func (r *receiver) detach() *io.PipeWriter {
 	return to
 }
 
-// cut gives up the artifact that is being sent. It fails with the cause; nil: it was cut off.
+// cut gives up the artifact that is being sent. The artifact fails with the cause; nil: it was
+// cut off.
 func (r *receiver) cut(cause error) {
 	if to := r.detach(); to != nil {
 		_ = to.CloseWithError(cmp.Or(cause, errors.New("the artifact was cut off")))
@@ -272,8 +273,8 @@ func (r *receiver) cut(cause error) {
 	r.keeping.Wait()
 }
 
-// close is cut, and no further artifact is kept. It may be called while another goroutine is in
-// take.
+// close does what cut does, and keeps no further artifact. It may be called while another
+// goroutine is in take.
 func (r *receiver) close(cause error) {
 	r.mu.Lock()
 	r.closed = true
@@ -294,9 +295,9 @@ func decodeTold(data []byte) (event.Event, error) {
 	return e, err
 }
 
-// run has the job done. When ctx ends it interrupts the step in progress, and after the
-// grace kills everything. lease is that of the task: the supervisor is told of it, so that it
-// ends everything by itself if this process cannot say more.
+// run sends the job and waits for its end. When ctx ends, it interrupts the step in progress,
+// and after the grace kills everything. lease is task.Task.Lease: the supervisor learns it, so
+// that it ends everything by itself if this process stands still.
 func (s *supervisor) run(ctx context.Context, c *inside.Confinement, j *inside.Job, grace time.Duration, lease func() time.Time) (inside.Ending, error) {
 	if ctx.Err() != nil {
 		return inside.Ending{}, context.Cause(ctx)
@@ -327,7 +328,7 @@ func (s *supervisor) run(ctx context.Context, c *inside.Confinement, j *inside.J
 			}
 			return e, nil
 		case <-renewed:
-			// An old lease is told once: by the time that this process goes on, it may be over.
+			// A lease is told only once: when this process goes on after a pause, it may be over.
 			if now := lease(); !now.Equal(until) {
 				until = now
 				if err := s.encoder.Encode(liveUntil(now)); err != nil {
@@ -353,27 +354,27 @@ func (s *supervisor) run(ctx context.Context, c *inside.Confinement, j *inside.J
 	}
 }
 
-// leaseLook is how often the server looks whether a lease was renewed.
+// leaseLook is how often the server checks whether a lease was renewed.
 const leaseLook = 500 * time.Millisecond
 
-// liveUntil is the order to let nothing live after a time.
+// liveUntil is the order to kill everything at a time.
 func liveUntil(t time.Time) inside.Order {
 	return inside.Order{Live: max(1, time.Until(t).Milliseconds())}
 }
 
-// gone is the error of a run whose supervisor is gone, with what is known of the reason.
+// gone is the error of a run whose supervisor is gone, with the reason as far as it is known.
 type gone string
 
 const notEnded = "the agent did not run to its end: its supervisor "
 
-// errGone is any such error, for errors.Is.
+// errGone stands for any gone, for errors.Is.
 var errGone error = gone(notEnded + "was ended from outside")
 
 func (g gone) Error() string        { return string(g) }
 func (g gone) Is(target error) bool { return target == errGone }
 
-// lost is the error for a supervisor that is gone or stopped. It waits for its end, because
-// what it said is complete only then.
+// lost is the error for a supervisor that is gone or stopped. It waits for the supervisor's end,
+// because only then the standard error is complete.
 func (s *supervisor) lost() error {
 	_ = s.close() // the caller closes it too, and gets the same error
 	said, crashed := summary(s.stderr.String())
@@ -388,7 +389,7 @@ func (s *supervisor) lost() error {
 	return errGone
 }
 
-// summary is the standard error of a supervisor in one line. Of a crash of Go it is the
+// summary is the standard error of a supervisor in one line. For a crash of Go it is the
 // reason, without the traces of the goroutines.
 func summary(stderr string) (said string, crashed bool) {
 	reason, trace := stderr, goTrace.FindStringIndex(stderr)
@@ -398,10 +399,10 @@ func summary(stderr string) (said string, crashed bool) {
 	return event.Line(strings.ToValidUTF8(reason, "\uFFFD"), inside.MaxSaid), trace != nil
 }
 
-// goTrace matches where the traces of a crash begin.
+// goTrace matches the beginning of the traces of a crash.
 var goTrace = regexp.MustCompile(`(?m)^(goroutine \d+ .*\[|runtime stack:|PC=0x|\[signal SIG)`)
 
-// complaints is what the supervisor wrote to its standard error, in one line.
+// complaints is the standard error of the supervisor, in one line.
 func (s *supervisor) complaints() string {
 	said, _ := summary(s.stderr.String())
 	return said
@@ -420,7 +421,7 @@ func (s *supervisor) processes() []int {
 	return pids
 }
 
-// close ends the supervisor and everything below it, and makes sure.
+// close ends the supervisor and everything below it. It returns an error if something is left.
 func (s *supervisor) close() error {
 	s.closing.Do(func() { s.problem = s.end() })
 	return s.problem
@@ -430,7 +431,7 @@ func (s *supervisor) end() error {
 	_ = s.orders.Close() // the supervisor ends at the end of its orders
 	stuck := time.AfterFunc(inside.KillWait, func() { _ = s.cmd.Process.Kill() })
 	defer stuck.Stop()
-	s.clean = s.cmd.Wait() == nil // with status 0 it has seen that nothing is left
+	s.clean = s.cmd.Wait() == nil // status 0 tells that nothing is left
 	supervisors.Lock()
 	if pid := s.cmd.Process.Pid; supervisors.running[pid] == s {
 		delete(supervisors.running, pid)
@@ -441,8 +442,8 @@ func (s *supervisor) end() error {
 	switch {
 	case !s.clean || s.depth > 1 && !s.outside: // bubblewrap's second process may end after its first
 		err = inside.KillUntilGone(orphans)
-	default: // an engine's own processes end by themselves, as do those of a supervisor that was killed
-		_, _, _ = orphans() // waits for those that have
+	default: // the processes of an engine, and of a killed supervisor, end by themselves
+		_, _, _ = orphans() // waits for orphans that have ended
 	}
 	for range s.ends {
 		// a report that nobody waits for
@@ -455,10 +456,9 @@ func (s *supervisor) end() error {
 	return nil
 }
 
-// orphans are the processes that killed supervisors have left to this process: its
-// children in another session than its own. Only supervisors start sessions here. Nobody
-// else waits for these children, so each stays visible here, at least as one that has
-// ended.
+// orphans are the processes that killed supervisors have left to this process: children in
+// another session than its own, because only supervisors start sessions here. Nobody else
+// waits for these children, so each stays visible here, even when it has ended.
 func orphans() (live []inside.Process, gone bool, err error) {
 	supervisors.Lock()
 	defer supervisors.Unlock()

@@ -11,8 +11,8 @@ import (
 	"syscall"
 )
 
-// Names of the users that runs get when the server is root and nobody says another: the
-// first that exists.
+// runUsers are the names of users for the runs of a server that is root, unless the operator
+// names a user. The first that exists is taken.
 var runUsers = []string{"triphammer-run", "nobody"}
 
 // account is the user of the runs.
@@ -21,8 +21,8 @@ type account struct {
 	uid, gid uint32
 }
 
-// accountOf finds the user of the runs. It is nil if they have that of the server, which
-// is never root, unless the operator demands it (SPEC 14.1).
+// accountOf finds the user of the runs; nil: the user of the server. Runs are never root,
+// unless the operator demands it (SPEC 14.1).
 func accountOf(name string) (*account, error) {
 	if os.Geteuid() != 0 {
 		if name == "" {
@@ -61,7 +61,7 @@ func accountOf(name string) (*account, error) {
 	return nil, fmt.Errorf("--run-user: there is no user %q on this machine", name)
 }
 
-// credential is what a process of the run starts with.
+// credential is the credential with which a process of the run starts.
 func (a *account) credential() *syscall.Credential {
 	if a == nil {
 		return nil

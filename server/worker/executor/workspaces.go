@@ -16,10 +16,9 @@ import (
 	"triphammer/server/inside/limits"
 )
 
-// Reap implements task.Executor. A supervisor ends with its server, so there are
-// processes left only if both were killed at once. Reap finds those that the dead server
-// had listed, those that these have started, and those with the run's id in their
-// environment.
+// Reap implements task.Executor. A supervisor ends with its server, so processes are left
+// only if both were killed at once. Reap finds the processes that the dead server had
+// listed, their descendants, and the processes with the run's id in their environment.
 func (e *Executor) Reap(ctx context.Context, runID string) error {
 	listed := inside.Kept(e.list(runID))
 	err := inside.KillUntilGone(func() ([]inside.Process, bool, error) {
@@ -75,8 +74,8 @@ func (e *Executor) Reclaim(ctx context.Context, enough func() bool, may func(wor
 	return removed, errors.Join(errs...)
 }
 
-// Figures counts the children of this process: those that run, and those that have ended and were
-// not waited for. workspaces are the folders of runs, also of those in progress.
+// Figures counts the children of this process that run, the children that have ended but were not
+// waited for, and the folders of runs, including runs in progress.
 func (e *Executor) Figures() (running, ended, workspaces int, err error) {
 	below, err := inside.Children(os.Getpid())
 	for _, p := range below {
@@ -122,9 +121,9 @@ func (e *Executor) remove(name string) error {
 // runPrefix begins the id of every run.
 const runPrefix = "run_"
 
-// Size implements task.Executor. It counts the files in the folder of the run, and those that
-// have no name any more and that its processes hold. What the agent has closed to itself is open
-// to it while it is counted.
+// Size implements task.Executor. It counts the files in the folder of the run, and the deleted
+// files that its processes still hold open. It opens folders that the agent has closed to itself
+// while it counts them.
 func (e *Executor) Size(ctx context.Context, runID string) (bytes, files int64) {
 	e.mu.Lock()
 	r := e.active[runID]
@@ -133,7 +132,7 @@ func (e *Executor) Size(ctx context.Context, runID string) (bytes, files int64) 
 	visit := func(dir int, name string) (int, uint32) {
 		var st unix.Stat_t
 		if ctx.Err() != nil || unix.Fstatat(dir, name, &st, unix.AT_SYMLINK_NOFOLLOW) != nil {
-			return -1, 0 // it was deleted meanwhile
+			return -1, 0 // the folder was deleted meanwhile
 		}
 		if file := [2]uint64{uint64(st.Dev), st.Ino}; !seen[file] {
 			if st.Nlink > 1 && st.Mode&unix.S_IFMT != unix.S_IFDIR {
@@ -149,7 +148,7 @@ func (e *Executor) Size(ctx context.Context, runID string) (bytes, files int64) 
 		return fd, mode
 	}
 	if top, mode, err := inside.OpenFolder(unix.AT_FDCWD, filepath.Join(e.dir, r.folder), 0o500); err == nil {
-		_ = inside.Walk(top, mode, visit, func(int, string) {}) // what was moved is found by the next
+		_ = inside.Walk(top, mode, visit, func(int, string) {}) // the next walk finds files that were moved
 	}
 	var pids []int
 	if r.supervisor != nil {

@@ -12,13 +12,13 @@ type class int
 
 const (
 	public  class = iota
-	private       // of the own organization: only a host that is listed in full may have it
-	special       // of this machine, its link or its cloud: only the list may name it
+	private       // of the own organization: only for a host that is listed in full
+	special       // of this machine, its link or its cloud: only if the list names it
 )
 
 // networks are the ranges of addresses that are not public (the special-purpose
-// registries of IANA), and addresses by which clouds give credentials to their machines.
-// The first that contains an address decides.
+// registries of IANA), and addresses at which clouds give credentials to their machines.
+// The first range that contains an address decides.
 var networks = []struct {
 	class class
 	what  string
@@ -34,8 +34,8 @@ var networks = []struct {
 		"198.51.100.0/24", "203.0.113.0/24", "240.0.0.0/4", "2001::/23", "2001:db8::/32", "3fff::/20")},
 }
 
-// Ranges that carry an IPv4 address, and global unicast, outside which no IPv6 address is
-// public.
+// Ranges that carry an IPv4 address, and global unicast. No IPv6 address outside global unicast
+// is public.
 var (
 	nat64         = netip.MustParsePrefix("64:ff9b::/96")
 	sixToFour     = netip.MustParsePrefix("2002::/16")
@@ -100,7 +100,7 @@ func (p *Proxy) isOwn(to netip.AddrPort) bool {
 	return false
 }
 
-// local tells whether an address is of this machine. It is assumed if that cannot be told.
+// local tells whether an address is of this machine. If that is not known, local returns true.
 func local(addr netip.Addr) bool {
 	if addr.IsLoopback() {
 		return true

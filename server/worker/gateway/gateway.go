@@ -37,11 +37,11 @@ type Repository struct {
 // GatewayConfig is what NewGateway needs.
 type GatewayConfig struct {
 	Repositories []Repository
-	Roots        *x509.CertPool     // that vouch for the forges; nil: those of the system
-	Own          []netip.AddrPort   // on which this server listens
-	Report       func(event.Egress) // as that of Config
+	Roots        *x509.CertPool     // root certificates for the forges; nil: the system's
+	Own          []netip.AddrPort   // addresses on which this server listens
+	Report       func(event.Egress) // like Config.Report
 	Resolver     Resolver           // nil means net.DefaultResolver
-	Token        string             // that the run has to show; empty: a random one
+	Token        string             // the run must show it; empty: a random token
 }
 
 // Gateway is the way of one run to its private repositories. It is a Git server outside the
@@ -50,12 +50,12 @@ type GatewayConfig struct {
 //
 // For a repository on github.com, it also opens pull requests (pull.go).
 //
-// It answers only who shows its token, which is inside the walls: other runs and programs of
-// the machine may reach its address. The token is worth nothing once the run has ended. A run
-// gets at what Git needs of exactly these repositories. Nothing that it sends becomes a part
-// of an address to which the credential goes, and no redirect is followed. As the definition
-// names the host, the network of the run need not allow it; otherwise the rules of a [Proxy]
-// hold.
+// It answers only requests with its token, because other runs and programs of the machine may
+// reach its address. The token is inside the walls, and is worth nothing once the run has
+// ended. A run can do only what Git needs, and only with these repositories. Nothing that the
+// run sends becomes a part of an address to which the credential goes, and the gateway follows
+// no redirect. The network of the run need not allow the host, because the definition names
+// it; otherwise the rules of a [Proxy] hold.
 type Gateway struct {
 	proxy     *Proxy // connects, and reports
 	token     string
@@ -71,17 +71,17 @@ type served struct {
 	Repository
 	url   *url.URL // without a user
 	path  string   // on the gateway, without .git: /HOST/PATH
-	pulls *url.URL // where pull requests are opened; nil: not here
+	pulls *url.URL // where pull requests are opened; nil: the gateway opens none
 	token string
 	basic string // Authorization
 	hide  *secret.Redactor
 }
 
-// usernames are what goes with a token that has no user name, at forges that want another
-// than the usual one.
+// usernames are the user names for tokens without one, at forges that do not take
+// usualUsername.
 var usernames = map[string]string{"gitlab.com": "oauth2", "bitbucket.org": "x-token-auth"}
 
-const usualUsername = "x-access-token" // GitHub's; others take any
+const usualUsername = "x-access-token" // GitHub's; other forges take any name
 
 // NewGateway makes a gateway. The error says which repository has no usable credential.
 func NewGateway(cfg GatewayConfig) (*Gateway, error) {
@@ -157,16 +157,16 @@ func onLoopback(name string) bool {
 	return name == "localhost" || err == nil && addr.IsLoopback()
 }
 
-// Settings are settings of Git with which it takes its way by the gateway, at an address
-// HOST:PORT. A URL in a clone stays as the definition has it. The token is a header, because
-// everybody may read the command lines of Git, which have the URL.
+// Settings are settings that make Git go through the gateway, at an address HOST:PORT. A URL in
+// a clone stays as in the definition. The token is in a header, because everybody can read the
+// command lines of Git, which have the URL.
 func (g *Gateway) Settings(address string) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "[http \"http://%s/\"]\n\textraHeader = \"Authorization: Bearer %s\"\n", address, g.token)
 	for _, s := range g.served {
 		to := url.URL{Scheme: "http", Host: address, Path: s.path}
 		fmt.Fprintf(&b, "[url %s]\n", quoted(to.String()))
-		// With and without .git, and the user that may be in it.
+		// Match the URL with and without .git and its user.
 		given := strings.TrimSuffix(strings.TrimRight(s.URL, "/"), ".git")
 		plain := strings.TrimSuffix(s.url.String(), ".git")
 		for _, from := range slices.Compact([]string{given, plain}) {
@@ -181,14 +181,14 @@ func quoted(text string) string {
 	return `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`).Replace(text) + `"`
 }
 
-// Problem is the last reason for which a forge did not serve this run; nil: none.
+// Problem is the last reason why a forge did not serve this run; nil: there was none.
 func (g *Gateway) Problem() error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.problem
 }
 
-// Serve serves the run until ctx ends, like that of a Proxy.
+// Serve serves the run until ctx ends, like Proxy.Serve.
 func (g *Gateway) Serve(ctx context.Context, l net.Listener) error {
 	defer g.transport.CloseIdleConnections()
 	return g.proxy.serve(ctx, l, g)
@@ -204,7 +204,7 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		answer(w, http.StatusForbidden, errors.New("this is the gateway of a run to its repositories, for Git of that run alone"))
 		return
 	}
-	var other *served // whose address begins that of what is asked for
+	var other *served // its address is a prefix of the requested address
 	for _, s := range g.served {
 		rest, ok := strings.CutPrefix(r.URL.Path, s.path)
 		if !ok {
@@ -220,7 +220,7 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		answer(w, http.StatusNotFound, errors.New("this gateway has no such repository"))
 		return
 	}
-	// It is another repository, which Git would reach without a gateway.
+	// The request is for another repository, which Git would reach without a gateway.
 	to := *other.url
 	to.Path = strings.TrimPrefix(r.URL.Path, "/"+to.Host)
 	to.RawQuery = r.URL.RawQuery
@@ -232,7 +232,7 @@ const (
 	pushing  = "git-receive-pack"
 )
 
-// pass passes a request of Git on, if it is one of the few that a fetch or a push consists of.
+// pass passes on a request of Git that is part of a fetch or a push, and refuses others.
 func (g *Gateway) pass(w http.ResponseWriter, r *http.Request, s *served, rest string) {
 	to := *s.url
 	to.Path += rest
@@ -266,7 +266,7 @@ func (g *Gateway) pass(w http.ResponseWriter, r *http.Request, s *served, rest s
 			return nil
 		},
 		ErrorHandler: func(w http.ResponseWriter, _ *http.Request, err error) {
-			status := http.StatusForbidden // not 401, for which Git asks for a password
+			status := http.StatusForbidden // after a 401, Git would ask for a password
 			if no := (*forgeRefusal)(nil); !errors.As(err, &no) {
 				status, err = http.StatusBadGateway, s.unreached(err)
 			}
@@ -280,7 +280,7 @@ func (g *Gateway) pass(w http.ResponseWriter, r *http.Request, s *served, rest s
 	}).ServeHTTP(w, r)
 }
 
-// chosen are some of the headers.
+// chosen are the headers with the names.
 func chosen(all http.Header, names ...string) http.Header {
 	some := make(http.Header)
 	for _, name := range names {
@@ -291,12 +291,12 @@ func chosen(all http.Header, names ...string) http.Header {
 	return some
 }
 
-// forgeRefusal is the error for an answer that is not what Git needs.
+// forgeRefusal is the error for an answer that Git cannot use.
 type forgeRefusal struct{ text string }
 
 func (e *forgeRefusal) Error() string { return e.text }
 
-// refused says what an answer of a forge means, and what to do.
+// refused explains an answer of a forge, and says what to do.
 func (s *served) refused(resp *http.Response, service string) error {
 	said := resp.Status
 	if kind, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type")); kind == "text/plain" && resp.Header.Get("Content-Encoding") == "" {
@@ -321,7 +321,7 @@ func (s *served) refused(resp *http.Response, service string) error {
 	return &forgeRefusal{fmt.Sprintf("%s answers %s", s.url, said)}
 }
 
-// unreached says why there is no answer.
+// unreached says why the forge gave no answer.
 func (s *served) unreached(err error) error {
 	if no := (*refusal)(nil); errors.As(err, &no) {
 		return fmt.Errorf("%s may not be reached: %s", s.url, no.reason)
@@ -333,7 +333,7 @@ func (s *served) unreached(err error) error {
 	return fmt.Errorf("%s cannot be reached: %w%s", s.url, plain(err), hint)
 }
 
-// clip is text of somebody else on one short line.
+// clip is a stranger's text on one short line.
 func clip(text string) string {
 	text = strings.Join(strings.FieldsFunc(strings.ToValidUTF8(text, "?"), func(r rune) bool { return unicode.IsSpace(r) || !unicode.IsPrint(r) }), " ")
 	if r := []rune(text); len(r) > 200 {

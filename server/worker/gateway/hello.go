@@ -11,7 +11,7 @@ import (
 
 const (
 	handshakeRecord = 0x16     // first byte of a TLS connection
-	maxHello        = 64 << 10 // bytes that are read in search of a name
+	maxHello        = 64 << 10 // bytes that are read to find a name
 )
 
 // accessDenied is the alert that tells a TLS client why it gets no answer.
@@ -22,9 +22,9 @@ var (
 	errNoHello   = errors.New("what looks like the beginning of TLS cannot be read")
 )
 
-// readHello reads the beginning of what a client sends. If it is the beginning of TLS, name
-// is the name that the client asks the server for; else it is empty. read has all bytes
-// that were read; they are still to be sent.
+// readHello reads the first bytes of a client. If they begin TLS, name is the server name in
+// the client's first message; else name is empty. read has all bytes that were read; the
+// caller still has to send them.
 func readHello(from io.Reader) (name string, read []byte, err error) {
 	var kept bytes.Buffer
 	first := make([]byte, 1)
@@ -48,7 +48,7 @@ func readHello(from io.Reader) (name string, read []byte, err error) {
 	return name, kept.Bytes(), nil
 }
 
-// helloConn is a connection on which nothing can be answered.
+// helloConn is a connection that takes no answers.
 type helloConn struct{ io.Reader }
 
 func (helloConn) Write(p []byte) (int, error)      { return len(p), nil }

@@ -1,34 +1,34 @@
 // Package gateway is the way of a run to the network (SPEC 14.5).
 //
-// A run whose network is limited has a network namespace of its own, without any
-// interface but loopback. In it, [Forward] listens on a loopback port and passes each
-// connection on to a unix socket. On the other end of that socket, outside the walls,
-// a [Proxy] serves the run: an HTTP proxy that connects to listed hosts alone, and reports
-// each host that the run asks for. [Environ] has the variables by which programs find it.
+// A run with a limited network has its own network namespace, with only a loopback
+// interface. Package inside listens there on a loopback port, and passes each connection on
+// to a unix socket. At the other end of the socket, outside the walls, a [Proxy] serves the
+// run: an HTTP proxy that connects only to listed hosts, and reports each host that the run
+// asks for. [Environ] has the variables with which programs find the proxy.
 //
-// The proxy resolves names itself, only those that are listed, and connects to the very
-// addresses that it has checked. So a name that resolves differently the next time gains
-// nothing. An address that is not public is refused unless the list has it:
+// The proxy itself resolves names, but only listed names, and connects to exactly the
+// addresses that it has checked. So a name that later resolves differently gains nothing.
+// The proxy refuses an address that is not public unless the list allows it:
 //
 //   - a private address (RFC 1918 and its like) may belong to a host that is listed in full,
-//     but to none that only a pattern with * includes;
+//     but not to a host that only a pattern with * includes;
 //   - loopback, link-local, multicast and metadata addresses must be listed themselves, or
 //     as localhost;
-//   - the addresses on which the server listens are never reached.
+//   - the addresses on which the server listens are always refused.
 //
 // If a tunnel begins with TLS, the name in its first message must be listed too.
 //
 // The proxy does not look into encrypted connections. It cannot stop a listed host from
-// passing data on: a host that takes uploads, and a server of many names that answers for
-// another name than the one in the TLS handshake (domain fronting, encrypted client hello).
-// A pattern such as *.example.com lets a run tell the name servers of example.com anything,
-// in the names that it asks for. Programs that use no proxy, and protocols over UDP, reach
-// nothing.
+// passing data on. Examples are a host that takes uploads, and a server of many names that
+// answers for a name that is not in the TLS handshake (domain fronting, encrypted client
+// hello). With a pattern such as *.example.com, a run can tell the name servers of
+// example.com anything, in the names that it asks for. Programs that use no proxy, and
+// protocols over UDP, reach nothing.
 //
-// Network "on" needs no proxy: such a run has the network of the host.
+// A run with the network "on" needs no proxy: it has the network of the host.
 //
-// A [Gateway] is the way to private Git repositories, whatever the network of the run is: it
-// adds their credentials outside the walls.
+// A [Gateway] is the way to private Git repositories, for every kind of network: it adds their
+// credentials outside the walls.
 package gateway
 
 import (
@@ -58,19 +58,19 @@ const (
 	keepTime    = 2 * time.Minute  // between two requests on a connection
 	idleTime    = 15 * time.Minute // without a byte in either direction
 	connectTime = 30 * time.Second // to resolve a name and connect
-	leastTime   = 2 * time.Second  // of that, for each address
+	leastTime   = 2 * time.Second  // least part of connectTime for each address
 	endTime     = 5 * time.Second  // for the handlers, when all connections are closed
 )
 
-// Resolver finds the addresses of names. *net.Resolver is one.
+// Resolver finds the addresses of names, like *net.Resolver.
 type Resolver interface {
 	LookupNetIP(ctx context.Context, network, host string) ([]netip.Addr, error)
 }
 
 // Config is what New needs.
 type Config struct {
-	Hosts    []string           // patterns of the package hosts; none: every host is refused
-	Own      []netip.AddrPort   // on which this server listens
+	Hosts    []string           // patterns of package hosts; empty: every host is refused
+	Own      []netip.AddrPort   // addresses on which this server listens
 	Report   func(event.Egress) // takes each contact; called from several goroutines, one at a time
 	Resolver Resolver           // nil means net.DefaultResolver
 }
@@ -103,7 +103,7 @@ func New(cfg Config) (*Proxy, error) {
 	}
 	p.forward = &httputil.ReverseProxy{
 		Rewrite: func(r *httputil.ProxyRequest) {
-			r.Out.Host = "" // that of the URL, which is checked
+			r.Out.Host = "" // means the host of the URL, which was checked
 			r.Out.URL.RawQuery = r.In.URL.RawQuery
 		},
 		Transport: &http.Transport{
@@ -116,7 +116,7 @@ func New(cfg Config) (*Proxy, error) {
 			},
 			DisableKeepAlives: true, DisableCompression: true, MaxResponseHeaderBytes: 4 * maxHeader,
 		},
-		FlushInterval: -1, // the client sees what the server sends when it sends it
+		FlushInterval: -1, // pass on the server's bytes at once
 		ErrorHandler:  func(w http.ResponseWriter, _ *http.Request, err error) { refuse(w, err) },
 		ErrorLog:      nowhere,
 	}
@@ -127,8 +127,8 @@ func New(cfg Config) (*Proxy, error) {
 // hosts, which must not fill the server's log.
 var nowhere = log.New(io.Discard, "", 0)
 
-// Serve serves the run's connections until ctx ends. Then it closes all of them, makes the
-// last reports, and returns. It also closes the listener. A Proxy serves once.
+// Serve serves the run's connections until ctx ends. Then it closes the connections and the
+// listener, makes the last reports, and returns. Call it only once.
 func (p *Proxy) Serve(ctx context.Context, l net.Listener) error { return p.serve(ctx, l, p) }
 
 func (p *Proxy) serve(ctx context.Context, l net.Listener, handler http.Handler) error {
@@ -190,7 +190,7 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	p.forward.ServeHTTP(w, r)
 }
 
-// malformed answers a request for something that is no host.
+// malformed answers a request that does not name a host.
 func (p *Proxy) malformed(w http.ResponseWriter, err error) {
 	p.reports.add(event.Egress{Reason: err.Error()})
 	answer(w, http.StatusBadRequest, err)
@@ -235,8 +235,8 @@ func (p *Proxy) connect(ctx context.Context, h hosts.Host) (net.Conn, error) {
 	return &idleConn{conn, p.idle}, nil
 }
 
-// open resolves a host and connects to the first address that answers. Errors do not
-// hold what differs between two attempts, so that equal reports are counted together.
+// open resolves a host and connects to the first address that answers. Its errors leave out
+// details that differ between two attempts, so that equal reports are counted together.
 func (p *Proxy) open(ctx context.Context, h hosts.Host) (net.Conn, error) {
 	match := p.list.Match(h)
 	if match == hosts.None {
@@ -322,7 +322,7 @@ func (p *Proxy) tunnel(w http.ResponseWriter, r *http.Request, h hosts.Host) {
 		refuse(w, err)
 		return
 	}
-	// The connections also end with the run, which may be while nothing is read from them.
+	// The connections also end with the run, even while nothing is read from them.
 	defer context.AfterFunc(r.Context(), func() { _ = upstream.Close() })()
 	client := &idleConn{hijacked, p.idle}
 	if _, err := io.WriteString(client, established); err != nil {
@@ -330,12 +330,12 @@ func (p *Proxy) tunnel(w http.ResponseWriter, r *http.Request, h hosts.Host) {
 		_ = client.Close()
 		return
 	}
-	// Its own reader would take the end of what the client sends for the end of the client.
+	// The buffered reader would take the end of the client's data for the end of the client.
 	early, _ := buffered.Reader.Peek(buffered.Reader.Buffered())
 	relay.Join(client, upstream, &helloReader{proxy: p, host: h, client: client, from: io.MultiReader(bytes.NewReader(early), client)})
 }
 
-// helloReader reads what the client of a tunnel sends. It fails if that begins with a TLS
+// helloReader reads the data of a tunnel's client. It fails if the data begins with a TLS
 // handshake for a name that is not listed.
 type helloReader struct {
 	proxy   *Proxy
@@ -343,7 +343,7 @@ type helloReader struct {
 	client  net.Conn
 	from    io.Reader
 	checked bool
-	ready   []byte // read while the name was looked for
+	ready   []byte // bytes that were read to find the name
 }
 
 // Read implements io.Reader.
@@ -374,8 +374,8 @@ func (r *helloReader) Read(p []byte) (int, error) {
 	return r.from.Read(p)
 }
 
-// checkName refuses a name in a TLS handshake with a host. A host that is listed by its
-// address may have any name.
+// checkName refuses a name in a TLS handshake with a host if the name is not listed. A host that
+// is listed by its address may have any name.
 func (p *Proxy) checkName(h hosts.Host, name string) error {
 	asked, err := hosts.ParseHost(name, h.Port)
 	if err != nil {

@@ -13,17 +13,18 @@ import (
 	"time"
 )
 
-// pulls is the part of the gateway's address of a repository to which a run posts in order to
-// open a pull request. GitHub is the one forge that opens none for a push.
+// pulls ends the gateway's address for opening a pull request of a repository. It exists only
+// for GitHub, because other forges can open a pull request for a push.
 const pulls = "/pulls"
 
 const (
-	pullTime    = time.Minute // for GitHub to open one
+	pullTime    = time.Minute // for GitHub to open a pull request
 	maxPull     = 256 << 10   // bytes of the request; GitHub takes less
 	maxPullBack = 1 << 20     // bytes of the answer
 )
 
-// pullsURL is where GitHub opens pull requests of a repository; nil: it is not on github.com.
+// pullsURL is GitHub's address for opening pull requests of a repository; nil: the repository is
+// not on github.com.
 func pullsURL(repository *url.URL) *url.URL {
 	if repository.Scheme != "https" || repository.Host != "github.com" {
 		return nil
@@ -31,8 +32,8 @@ func pullsURL(repository *url.URL) *url.URL {
 	return &url.URL{Scheme: "https", Host: "api.github.com", Path: "/repos" + strings.TrimSuffix(repository.Path, ".git") + pulls}
 }
 
-// openPull opens a pull request with what the run posts, which is what GitHub's API takes
-// (https://docs.github.com/rest/pulls/pulls#create-a-pull-request). It answers with the address
+// openPull opens a pull request. The run posts a body for GitHub's API
+// (https://docs.github.com/rest/pulls/pulls#create-a-pull-request). The answer is the address
 // of the pull request, in a line of text.
 func (g *Gateway) openPull(w http.ResponseWriter, r *http.Request, s *served) {
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxPull))

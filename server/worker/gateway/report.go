@@ -6,13 +6,12 @@ import (
 	"triphammer/server/run/event"
 )
 
-// mostReported is how many different contacts of a run are reported one by one: so many
-// allowed ones, and so many refused ones. An agent that asks for ever new names cannot
-// fill the transcript.
+// mostReported is how many different allowed contacts of a run are reported one by one, and how
+// many refused. So an agent that asks for ever new names cannot fill the transcript.
 const mostReported = 256
 
-// reports turns contacts into events. The first contact of a kind is an event at once.
-// The number of the others is a second event, at the end.
+// reports turns contacts into events. The first contact of a kind is an event at once. The
+// number of further contacts of the kind is a second event, at the end.
 type reports struct {
 	tell func(event.Egress)
 
@@ -51,7 +50,7 @@ func (r *reports) add(e event.Egress) {
 	r.tell(e)
 }
 
-// close reports what is left. What is added after it is not reported.
+// close reports the contacts that are left. Later contacts are not reported.
 func (r *reports) close() {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -7,8 +7,8 @@ import (
 	"triphammer/server/run/event"
 )
 
-// acpAgent is any agent of the Agent Client Protocol. Whether it keeps its conversations, it
-// tells itself: only then is there an event.Session.
+// acpAgent is any agent of the Agent Client Protocol. The agent itself tells whether it keeps
+// its conversations; only then is there an event.Session.
 var acpAgent = Harness{
 	Name: "acp", Sessions: true,
 	models: "those of the agent",
@@ -22,10 +22,10 @@ func startACP(r Request, s *Start) {
 		s.Program = r.Command[0]
 	}
 	s.Command = acp.Options{Model: r.Model, Reasoning: r.ReasoningLevel, Session: r.Session, Servers: len(r.MCPServers) > 0}.Args(r.Command)
-	// Some refuse to work unattended as root without.
+	// Without this, some agents refuse to work unattended as root.
 	s.set("IS_SANDBOX", "1")
 	if len(r.MCPServers) > 0 {
-		data, _ := json.MarshalIndent(r.MCPServers, "", "  ") // strings alone do not fail
+		data, _ := json.MarshalIndent(r.MCPServers, "", "  ") // strings always encode
 		s.file(acp.ServersFile, data)
 	}
 	// Agents look for skills in one of these.

@@ -43,14 +43,14 @@ func begun(h *Harness, id string) []event.Event {
 	return []event.Event{event.Session{Harness: h.Name, ID: id}}
 }
 
-// maxCalls limits how many calls are remembered that have not ended. An agent starts few at
-// once; more are a harness's mistake or a stranger's text.
+// maxCalls limits how many calls in progress are remembered. An agent starts few calls at once;
+// more are a harness's mistake or a stranger's text.
 const maxCalls = 1000
 
-// Now is the clock that calls are timed by.
+// Now is the clock that times calls.
 var Now = time.Now
 
-// calls joins the start and the end of what the agent does with its tools.
+// calls joins the start and the end of each call of a tool.
 type calls map[string]call
 
 type call struct {
@@ -73,7 +73,7 @@ func (c calls) start(id, name, command string, input json.RawMessage) event.Even
 
 // outcome is how a call ended.
 type outcome struct {
-	name   string // used if the start is not known
+	name   string // used only if the start is not known
 	exit   *int   // of a command, if it is known
 	failed bool
 	output string
@@ -96,11 +96,11 @@ func (c calls) end(id string, o outcome) event.Event {
 	return event.Tool{ID: id, Name: began.name, Output: o.output, Failed: o.failed, DurationMS: took}
 }
 
-// spent tells how much more has been used than was told before, so that no token counts
-// twice where a harness repeats itself.
+// spent makes events only of new usage, so that no token counts twice if a harness repeats
+// itself.
 type spent struct{ told event.Usage }
 
-// upTo makes the event of what was used beyond what was told, if anything was.
+// upTo makes the event of the usage that is in total and was not told before, if there is any.
 func (s *spent) upTo(total event.Usage) []event.Event {
 	more := event.Usage{
 		Model:           total.Model,
@@ -117,7 +117,7 @@ func (s *spent) upTo(total event.Usage) []event.Event {
 	return s.add(more)
 }
 
-// add makes the event of what was used.
+// add makes the event of more usage.
 func (s *spent) add(more event.Usage) []event.Event {
 	if more == (event.Usage{Model: more.Model}) {
 		return nil

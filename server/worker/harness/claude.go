@@ -35,13 +35,13 @@ func startClaude(r Request, s *Start) {
 	if r.Plan {
 		mode = "plan"
 	}
-	// With the partial messages it tells what an answer has used while that streams. Without, it
-	// tells the output of an answer at the end of the run alone.
+	// With partial messages, claude tells the usage of an answer while it streams. Without them,
+	// claude tells the output tokens only at the end of the run.
 	s.add("claude", "-p", "--output-format", "stream-json", "--verbose", "--include-partial-messages", "--permission-mode", mode)
-	// Otherwise it refuses to work unattended as root.
+	// Without this, claude refuses to work unattended as root.
 	s.set("IS_SANDBOX", "1")
 	if !r.TrustRepositorySettings {
-		// It reads no CLAUDE.md of the repository then, as that is a setting to it.
+		// Then claude does not read the repository's CLAUDE.md either, because that is a setting to it.
 		s.add("--setting-sources", "user")
 		s.file(".claude/CLAUDE.md", []byte(instructions))
 	}
@@ -74,8 +74,8 @@ func startClaude(r Request, s *Start) {
 	s.skills(".claude/skills", r.Skills)
 }
 
-// claudeServers is the value of --mcp-config. It refers to variables, which claude itself
-// replaces by their values.
+// claudeServers is the value of --mcp-config. Claude itself replaces references to variables by
+// their values.
 func claudeServers(r Request) string {
 	servers := make(map[string]any, len(r.MCPServers))
 	for _, m := range r.MCPServers {
@@ -84,7 +84,7 @@ func claudeServers(r Request) string {
 			servers[m.Name] = jsonServer{Type: "http", URL: m.URL, Headers: m.Headers}
 		}
 	}
-	data, _ := json.Marshal(map[string]any{"mcpServers": servers}) // strings alone do not fail
+	data, _ := json.Marshal(map[string]any{"mcpServers": servers}) // strings always encode
 	return string(data)
 }
 
@@ -110,7 +110,7 @@ type claudeLine struct {
 	Parent  string        `json:"parent_tool_use_id"`
 	Message claudeMessage `json:"message"`
 
-	// Of stream_event: what the provider streams.
+	// Event belongs to the type stream_event: what the provider streams.
 	Event struct {
 		Type    string        `json:"type"`
 		Message claudeMessage `json:"message"`
@@ -122,7 +122,7 @@ type claudeLine struct {
 		} `json:"delta"`
 	} `json:"event"`
 
-	// Of system.
+	// These belong to the type system.
 	MCPServers []struct {
 		Name   string `json:"name"`
 		Status string `json:"status"`
@@ -138,10 +138,10 @@ type claudeLine struct {
 	Status      any    `json:"status"` // a text, or null
 	Summary     string `json:"summary"`
 
-	// Of user: how a tool ended, in the tool's own shape.
+	// ToolResult belongs to the type user: the result of a tool, in the tool's own shape.
 	ToolResult json.RawMessage `json:"tool_use_result"`
 
-	// Of result.
+	// These belong to the type result.
 	IsError   bool        `json:"is_error"`
 	APIStatus int         `json:"api_error_status"`
 	Cost      float64     `json:"total_cost_usd"`
@@ -177,7 +177,7 @@ type claudeParser struct {
 	spent  spent
 	total  event.Usage              // of all answers of the model
 	known  map[string]*claudeAnswer // by the id of the message
-	stream map[string]*claudeAnswer // those that are streamed now, by parent_tool_use_id
+	stream map[string]*claudeAnswer // the answers that stream now, by parent_tool_use_id
 }
 
 func parseClaude() Parser {
@@ -282,7 +282,7 @@ func (p *claudeParser) content(l claudeLine) ([]event.Event, bool) {
 
 var claudeExitCode = regexp.MustCompile(`^Exit code (\d{1,3})(\n|$)`)
 
-// claudeExit finds the exit status of a command. Claude tells it in words if it is not 0.
+// claudeExit finds the exit status of a command. Claude tells a status other than 0 in words.
 func claudeExit(failed bool, output string, result json.RawMessage) (*int, string) {
 	if failed {
 		m := claudeExitCode.FindStringSubmatch(output)
@@ -305,7 +305,7 @@ func claudeExit(failed bool, output string, result json.RawMessage) (*int, strin
 
 func (p *claudeParser) result(l claudeLine) []event.Event {
 	total := event.Usage{CostUSD: l.Cost, Turns: p.total.Turns}
-	for _, u := range l.Models { // with those of subagents
+	for _, u := range l.Models { // includes the models of subagents
 		total.InputTokens += u.Input + u.Read + u.Written
 		total.CachedTokens += u.Read
 		total.OutputTokens += u.Output
@@ -314,7 +314,7 @@ func (p *claudeParser) result(l claudeLine) []event.Event {
 		u := l.Usage
 		total.InputTokens, total.CachedTokens, total.OutputTokens = u.Input+u.Read+u.Written, u.Read, u.Output
 	}
-	// If it was interrupted, it tells nothing of the answer that was streaming.
+	// If claude was interrupted, its total lacks the answer that was streaming.
 	events := append(p.spent.upTo(p.total), p.spent.upTo(total)...)
 	for _, d := range l.Denials {
 		events = append(events, event.Permission{Request: d.Tool + " " + string(d.Input), Decision: "denied"})

@@ -11,14 +11,14 @@ import (
 type claudeAnswer struct {
 	model   string
 	usage   claudeUsage
-	bytes   int64       // of what it has said
-	ended   bool        // usage.Output is all of it
-	counted event.Usage // in the total
+	bytes   int64       // of the answer's text
+	ended   bool        // usage.Output is complete
+	counted event.Usage // the part that is in the total
 }
 
-// Claude tells an answer three times: while it streams, as lines with its parts, whose usage is
-// that of the answer's beginning, and in the sum at the end, where what was interrupted is
-// missing. Answers of subagents may not be streamed.
+// Claude tells the usage of an answer three times: while the answer streams; in lines with its
+// parts, which have the usage at the answer's beginning; and in the total at the end, which lacks
+// interrupted answers. Answers of subagents may not be streamed.
 
 // streamed takes what the provider streams.
 func (p *claudeParser) streamed(l claudeLine) []event.Event {
@@ -52,14 +52,14 @@ func (p *claudeParser) streamed(l claudeLine) []event.Event {
 	return p.spent.upTo(p.total)
 }
 
-// claudeStep is after how many tokens of an answer that streams its usage is told again.
+// claudeStep is the number of tokens of a streaming answer after which its usage is told again.
 const claudeStep = 1000
 
 // answered takes a line with a part of an answer.
 func (p *claudeParser) answered(l claudeLine) []event.Event {
 	a := p.answer(l.Message, l.Parent)
 	if a == nil || a.ended || p.stream[l.Parent] == a {
-		return nil // it is counted as it streams
+		return nil // the answer is counted as it streams
 	}
 	a.bytes += saidBytes(l.Message.Content)
 	p.count(a)
@@ -80,8 +80,8 @@ func (p *claudeParser) answer(m claudeMessage, parent string) *claudeAnswer {
 	return a
 }
 
-// count brings the total up to what is known of an answer. While the provider has not told the
-// output, that is estimated at four bytes a token.
+// count adds the known usage of an answer to the total. While the provider has not told the
+// output tokens, they are estimated at four bytes a token.
 func (p *claudeParser) count(a *claudeAnswer) {
 	u := a.usage
 	if !a.ended && u != (claudeUsage{}) {
@@ -102,10 +102,10 @@ func (u claudeUsage) event() event.Usage {
 	return event.Usage{InputTokens: u.Input + u.Read + u.Written, CachedTokens: u.Read, OutputTokens: u.Output}
 }
 
-// claudePrice is what a million tokens of input and of output cost in US dollars. Claude Code
-// 2.1.197 reckons so in total_cost_usd, also for a model that it does not know: as for opus. It
-// takes a tenth of the input's price for what is read from the cache, and five quarters for
-// what is written to it.
+// claudePrice is the price in US dollars of a million tokens of input and of output, as in
+// total_cost_usd of Claude Code 2.1.197. An unknown model costs as much as opus. Tokens that
+// are read from the cache cost a tenth of the input's price, and tokens that are written to it
+// five quarters.
 func claudePrice(model string) (input, output float64) {
 	switch {
 	case strings.Contains(model, "fable"):
@@ -118,7 +118,7 @@ func claudePrice(model string) (input, output float64) {
 	return 5, 25
 }
 
-// saidBytes is how much the model has said in the parts of a message.
+// saidBytes is the length of the model's text in the parts of a message.
 func saidBytes(content json.RawMessage) (n int64) {
 	var parts []claudePart
 	_ = json.Unmarshal(content, &parts)

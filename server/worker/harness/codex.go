@@ -23,8 +23,8 @@ var codex = Harness{
 func init() { codex.start, codex.parse = startCodex, parseCodex }
 
 func startCodex(r Request, s *Start) {
-	// Before 0.169, codex trusts every repository when nobody can be asked. The shell knows
-	// which folder that is.
+	// Before 0.169, codex trusts every repository if it can ask nobody. The shell knows which
+	// folder the repository is.
 	level := "untrusted"
 	if r.TrustRepositorySettings {
 		level = "trusted"
@@ -74,8 +74,8 @@ func startCodex(r Request, s *Start) {
 	s.Parse = p.parse
 }
 
-// codexSession reads the name of a session: the thread, and what it had used when the last
-// run on it ended. Codex tells what a thread has used in all.
+// codexSession reads the name of a session: the thread, and the usage of the thread when its
+// last run ended. Codex tells only the total usage of a thread.
 func codexSession(name string) (thread string, used event.Usage) {
 	thread, rest, _ := strings.Cut(name, "+")
 	_, _ = fmt.Sscanf(rest, "%d+%d+%d+%d", &used.InputTokens, &used.CachedTokens, &used.OutputTokens, &used.ReasoningTokens) // none: 0
@@ -88,11 +88,11 @@ func quoted(s string) string {
 	return string(data)
 }
 
-// codexConfig is the config.toml of codex. Codex expands no variables there. So a server
-// that it starts gets its variables from a shell, and a header is named by its variable.
+// codexConfig is the config.toml of codex. Codex expands no variables there. So a shell gives
+// its variables to a server that codex starts, and a header is named by its variable.
 func codexConfig(r Request, s *Start) string {
 	var b strings.Builder
-	// Codex ignores this variable, and takes an own provider to speak plain HTTP.
+	// Codex ignores this variable. It needs a provider of its own to speak plain HTTP.
 	if base := s.lookup("OPENAI_BASE_URL"); base != "" {
 		fmt.Fprintf(&b, "model_provider = \"triphammer\"\n\n[model_providers.triphammer]\nname = \"OPENAI_BASE_URL\"\nbase_url = %s\nwire_api = \"responses\"\n", quoted(base))
 		for _, name := range codex.Variables {
@@ -156,7 +156,7 @@ func codexLocal(b *strings.Builder, m factory.MCPServer) {
 	table(b, "env", plain)
 }
 
-// shellQuoted is a value for a shell, which replaces the references to variables alone.
+// shellQuoted is a value for a shell, which then replaces only the references to variables.
 func shellQuoted(value string) string {
 	var b strings.Builder
 	end := 0

@@ -20,7 +20,7 @@ func init() { gemini.start, gemini.parse = startGemini, parseGemini }
 
 func startGemini(r Request, s *Start) {
 	s.add("gemini", "-o", "stream-json")
-	// Otherwise it starts itself a second time, to have more memory, which takes twice as long.
+	// Without this, gemini starts itself a second time to have more memory, which takes twice as long.
 	s.set("GEMINI_CLI_NO_RELAUNCH", "true")
 	if r.Model != "" {
 		s.add("-m", r.Model)
@@ -47,8 +47,8 @@ func startGemini(r Request, s *Start) {
 		s.add("-y")
 		s.Env["GEMINI_CLI_TRUST_WORKSPACE"] = "true"
 	} else {
-		// It has no unattended mode for a folder that it does not trust. But if it is told not
-		// to ask about trust, it works there, and these rules allow what -y allows.
+		// Gemini has no unattended mode for a folder that it does not trust. But if it is told not
+		// to ask about trust, it works there, and these rules allow the same as -y.
 		s.Env["GEMINI_CLI_TRUST_WORKSPACE"] = "false"
 		security["folderTrust"] = map[string]any{"enabled": false}
 		settings["advanced"] = map[string]any{"ignoreLocalEnv": true}
@@ -70,7 +70,7 @@ func startGemini(r Request, s *Start) {
 	if r.Budget.Turns > 0 {
 		settings["model"] = map[string]any{"maxSessionTurns": r.Budget.Turns}
 	}
-	data, _ := json.MarshalIndent(settings, "", "  ") // strings alone do not fail
+	data, _ := json.MarshalIndent(settings, "", "  ") // strings always encode
 	s.file(".gemini/settings.json", data)
 	s.skills(".gemini/skills", r.Skills)
 	if r.Session != "" {
@@ -78,8 +78,8 @@ func startGemini(r Request, s *Start) {
 	}
 }
 
-// geminiRules allow every tool. A rule with a pattern exempts commands from the second
-// thoughts that gemini has about Git and about redirections.
+// geminiRules allow every tool. The rule with a pattern exempts commands from gemini's extra
+// checks of Git and of redirections.
 const geminiRules = `[[rule]]
 toolName = "run_shell_command"
 argsPattern = ".*"
@@ -96,7 +96,7 @@ priority = 998
 type geminiParser struct {
 	calls calls
 	spent spent
-	error string // the last that it told
+	error string // the last error
 }
 
 func parseGemini() Parser {

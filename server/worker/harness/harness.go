@@ -1,17 +1,18 @@
 // Package harness starts the command-line agents that this server knows, and reads what
 // they print (SPEC 15.1 to 15.3, 14.8).
 //
-// A [Harness] turns a [Request], which says in the words of a definition what a run asks of
-// its agent, into a [Start]: command line, variables, files below the home, and a [Parser]
-// of the agent's output. What the harness cannot do of the request is a warning there, never
-// silence. There is one file per harness. Nothing here starts a process or touches a file.
+// A [Request] says in the words of definitions what a run asks of its agent. A [Harness]
+// turns it into a [Start]: command line, variables, files below the home, and a [Parser] of
+// the agent's output. A Start has a warning for each part of the request that the harness
+// cannot do. Each harness has its own file. The package itself starts no process and touches
+// no file.
 //
-// No secret is put on a command line. A file holds the value of a secret only where a
-// harness takes a credential or an address from nowhere else; other files name variables.
+// No secret is on a command line. A file holds the value of a secret only if the harness
+// takes the credential or address from nowhere else; other files name variables.
 //
 // A repository can bring settings for agents: hooks, servers, plugins, variables. They run
-// programs, so they act only where Request.TrustRepositorySettings says so (SPEC 14.8). The
-// text of AGENTS.md and its like is read in any case.
+// programs, so they act only with Request.TrustRepositorySettings (SPEC 14.8). Agents read
+// the text of AGENTS.md and its like in any case.
 package harness
 
 import (
@@ -27,63 +28,64 @@ import (
 	"triphammer/server/secret"
 )
 
-// Request is what a run asks of its agent. The prompt is not part of it, because every
-// harness gets that on its standard input.
+// Request is what a run asks of its agent. It lacks the prompt, because every harness gets the
+// prompt on its standard input.
 type Request struct {
-	Command        []string // of an agent of type acp
+	Command        []string // starts an agent of the type acp
 	Model          string
 	ReasoningLevel string
 	MCPServers     []factory.MCPServer
 	Skills         []factory.Skill
 	Budget         factory.Budget
 
-	Auth    secret.Value            // the credential for the model; zero: the variables have it, or nothing
-	Env     map[string]string       // plain variables of the run, which win over those of the harness
-	Secrets map[string]secret.Value // granted ones, by the name of their variable
+	Auth    secret.Value            // the credential for the model; zero: the variables may have it
+	Env     map[string]string       // plain variables of the run; they win over variables of the harness
+	Secrets map[string]secret.Value // granted secrets, by the name of their variable
 
-	// Plan asks the agent to make a plan and to change nothing. Only a harness with Plans is
-	// asked.
+	// Plan asks the agent to make a plan and to change nothing. It is only for a harness with
+	// Plans.
 	Plan bool
 
 	// Session is the conversation that goes on, as the harness named it in an event.Session.
-	// Empty means a new one.
+	// Empty means a new conversation.
 	Session string
 
-	// TrustRepositorySettings lets the agent settings of the cloned repositories act.
+	// TrustRepositorySettings makes the agent settings of the cloned repositories act.
 	TrustRepositorySettings bool
 }
 
 // Start says how to start an agent.
 type Start struct {
 	Command []string
-	Program string                  // that must be there to start the agent; Command may begin with another one
-	Env     map[string]string       // those of the request too
-	Secrets map[string]secret.Value // those of the request too
+	Program string                  // the agent's program, which must exist; Command may begin with another program
+	Env     map[string]string       // includes the request's variables
+	Secrets map[string]secret.Value // includes the request's secrets
 	Files   []task.File
-	Parse   Parser // of the agent's standard output; nil: it is plain text
+	Parse   Parser // for the agent's standard output; nil: it is plain text
 
 	harness *Harness
 
-	// Warnings say what of the request this harness cannot do. They depend on what the
-	// definition says alone, not on values of secrets.
+	// Warnings say which parts of the request this harness cannot do. They depend only on the
+	// definition, not on values of secrets.
 	Warnings []string
 }
 
-// Parser makes events of one line of a harness's output. ok is false for a line that it does
-// not know, which is then kept as output. It accepts any input, because lines come from
-// outside. It remembers what it has read, so each attempt needs its own. An empty line is the
-// end of the output: what is known but was not told yet follows.
+// Parser makes events of one line of a harness's output. ok is false for an unknown line, which
+// the caller keeps as output. A Parser accepts any input, because lines come from outside. It
+// remembers earlier lines, so each attempt needs its own Parser. An empty line marks the end of
+// the output; the Parser then returns the events that it has held back.
 type Parser func(line []byte) (events []event.Event, ok bool)
 
 // Harness is a kind of agent that this server can start.
 type Harness struct {
 	Name string
-	// Sessions tells whether it keeps its conversations, so that Request.Session can name one.
+	// Sessions tells whether the harness keeps its conversations, so that Request.Session can
+	// name one.
 	Sessions bool
-	// Plans tells whether it keeps an agent from changing files while that makes a plan. Codex
-	// does so by namespaces of its own, which no run may make (SPEC 14.1).
+	// Plans tells whether the harness keeps an agent from changing files while it makes a plan.
+	// Codex would need its own namespaces for that, which no run may make (SPEC 14.1).
 	Plans bool
-	// Variables are those in which it looks for its credential.
+	// Variables are the variables in which the harness looks for its credential.
 	Variables []string
 
 	tested string // the version that the tests run; empty: any
@@ -93,8 +95,8 @@ type Harness struct {
 	parse  func() Parser
 }
 
-// Tested is the harness with the version that is tested, such as "claude 2.1.197". It is empty
-// for an agent of which none is known.
+// Tested is the harness with its tested version, such as "claude 2.1.197". It is empty if no
+// version is known.
 func (s *Start) Tested() string {
 	if s.harness == nil || s.harness.tested == "" {
 		return ""
@@ -102,10 +104,10 @@ func (s *Start) Tested() string {
 	return s.harness.Name + " " + s.harness.tested
 }
 
-// all are the harnesses, in the order in which people read of them.
+// all are the harnesses, in the order of lists for people.
 var all = []*Harness{&claude, &codex, &gemini, &opencode, &acpAgent}
 
-// Named returns the harness of that name, or nil.
+// Named returns the harness with the name; nil: there is none.
 func Named(name string) *Harness {
 	for _, h := range all {
 		if h.Name == name {
@@ -130,9 +132,9 @@ func namesOf(which func(*Harness) bool) (names []string) {
 	return names
 }
 
-// Resolve says which harness is meant by what a definition asks for. The type "oz" and none
-// mean the server's default harness (SPEC 15.1). That gets the model if it knows a model of
-// such a name. Otherwise it chooses the model itself, and the warning says so.
+// Resolve finds the harness that a definition asks for. The type "oz" and an empty type mean
+// the server's default harness (SPEC 15.1). The default harness gets the model if it knows
+// models of such names. Otherwise it chooses the model itself, and the warning says so.
 func Resolve(asked factory.Harness, byDefault string) (_ factory.Harness, warning string) {
 	if asked.Type != "" && asked.Type != "oz" {
 		return asked, ""
@@ -146,13 +148,13 @@ func Resolve(asked factory.Harness, byDefault string) (_ factory.Harness, warnin
 	return asked, warning
 }
 
-// Command is an agent that a definition starts by a command of its own. Nothing is made for it,
-// but if its program is that of a harness, its last words are understood.
+// Command starts an agent with a definition's own command. It adds nothing to the command. If
+// the program is a known harness's, Start.Explain understands its last words.
 func Command(argv []string) Start {
 	return Start{Program: argv[0], harness: Named(path.Base(argv[0]))}
 }
 
-// Start makes all that is needed to start the agent.
+// Start makes everything that is needed to start the agent.
 func (h *Harness) Start(r Request) Start {
 	s := Start{Env: maps.Clone(r.Env), Secrets: maps.Clone(r.Secrets), Parse: h.parse(), harness: h}
 	if s.Env == nil {
@@ -218,7 +220,7 @@ func (s *Start) skills(dir string, skills []factory.Skill) {
 	}
 }
 
-// level adds the flag for how much the model is to think, if the harness knows the level.
+// level adds the flag for the reasoning level, if the harness knows the level.
 func (s *Start) level(asked string, known []string, args func(level string) []string) {
 	level := strings.ToLower(asked)
 	switch {
@@ -230,8 +232,8 @@ func (s *Start) level(asked string, known []string, args func(level string) []st
 	}
 }
 
-// instructions is what an agent is told that does not read the instructions of a repository
-// by itself, because it reads nothing of its settings.
+// instructions is for an agent that does not read a repository's settings, and so does not read
+// the repository's instructions by itself.
 const instructions = `If the working directory holds a file AGENTS.md, CLAUDE.md or GEMINI.md, read it before you begin:
 it has the instructions of that repository.
 `
@@ -243,8 +245,8 @@ func prefixed(prefixes ...string) func(string) bool {
 	}
 }
 
-// derived names a variable that holds a value in which other variables are replaced. It is
-// secret, because they may be.
+// derived names a variable that holds a value in which other variables are replaced. The
+// variable is secret, because the other variables may be.
 func (s *Start) derived(value string) string {
 	name := fmt.Sprintf("TRIPHAMMER_MCP_%d", len(s.Secrets))
 	s.Secrets[name] = secret.New(rewrite(value, s.lookup))

@@ -9,7 +9,7 @@ import (
 	"triphammer/factory"
 )
 
-// jsonServer is a server as harnesses read it that replace ${NAME} themselves.
+// jsonServer is a server for harnesses that replace ${NAME} themselves.
 type jsonServer struct {
 	Type    string            `json:"type,omitempty"`
 	Command string            `json:"command,omitempty"`
@@ -32,8 +32,8 @@ func names(value string) []string {
 	return all
 }
 
-// usable are the servers that an agent can be given without harm. References in what would be
-// on a command line are refused, because the values of variables may be secret.
+// usable are the servers that an agent can get without harm. References to variables in a
+// command line are refused, because the values may be secret.
 func (s *Start) usable(servers []factory.MCPServer) []factory.MCPServer {
 	var all []factory.MCPServer
 	for _, m := range servers {
@@ -53,14 +53,14 @@ func (s *Start) usable(servers []factory.MCPServer) []factory.MCPServer {
 	return all
 }
 
-// rewrite replaces each reference to a variable by what the harness calls it.
+// rewrite replaces each reference to a variable by the harness's own form of reference.
 func rewrite(value string, reference func(name string) string) string {
 	return variable.ReplaceAllStringFunc(value, func(m string) string {
 		return reference(strings.TrimSuffix(strings.TrimPrefix(m, "${"), "}"))
 	})
 }
 
-// rewriteAll does that with each value.
+// rewriteAll rewrites each value.
 func rewriteAll(values map[string]string, reference func(name string) string) map[string]string {
 	all := make(map[string]string, len(values))
 	for k, v := range values {

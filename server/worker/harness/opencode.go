@@ -60,8 +60,8 @@ func startOpencode(r Request, s *Start) {
 	}
 }
 
-// opencodeGuard starts opencode only if the repository has no settings for it: opencode runs
-// the plugins that they name whatever it is told.
+// opencodeGuard starts opencode only if the repository has no settings for it, because opencode
+// always runs the plugins that they name.
 const opencodeGuard = `for f in opencode.json opencode.jsonc .opencode; do
 	if [ -e "$f" ] || [ -L "$f" ]; then
 		echo "the repository has settings of its own for opencode ($f), and opencode runs their plugins even if it is told not to: remove them, or say trustRepositorySettings: true in the environment" >&2
@@ -80,7 +80,7 @@ func opencodeConfig(r Request) []byte {
 			servers[m.Name] = map[string]any{"type": "local", "command": append([]string{m.Command}, m.Args...), "environment": rewriteAll(m.Env, reference)}
 		}
 	}
-	data, _ := json.MarshalIndent(map[string]any{"mcp": servers}, "", "  ") // strings alone do not fail
+	data, _ := json.MarshalIndent(map[string]any{"mcp": servers}, "", "  ") // strings always encode
 	return data
 }
 
@@ -90,7 +90,7 @@ type opencodeParser struct {
 	session string
 	failed  *event.Result
 	turns   int64
-	empty   int // answers in a row that were none
+	empty   int // number of empty answers in a row
 }
 
 // opencodeEmpty is how many empty answers end the run. opencode itself asks again for ever.
@@ -160,7 +160,7 @@ func (p *opencodeParser) parse(line []byte) ([]event.Event, bool) {
 		return append(events, event.Message{Role: "assistant", Text: part.Text}), true
 	case "reasoning":
 		return append(events, event.Message{Role: "reasoning", Text: part.Text}), true
-	case "tool_use": // it is told when it has ended
+	case "tool_use": // comes when the use has ended
 		o := outcome{name: part.Tool, exit: part.State.Metadata.Exit, failed: part.State.Status == "error", output: string(part.State.Output)}
 		if o.output == "" {
 			o.output = part.State.Error
@@ -193,7 +193,7 @@ func (p *opencodeParser) parse(line []byte) ([]event.Event, bool) {
 	return nil, false
 }
 
-// finish takes the end of a step: what it used, and whether the agent has ended with it.
+// finish takes the end of a step: its usage, and whether the agent ends with it.
 func (p *opencodeParser) finish(l *opencodeLine) []event.Event {
 	part, t := l.Part, l.Part.Tokens
 	p.turns++

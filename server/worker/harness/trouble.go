@@ -12,10 +12,10 @@ import (
 
 // trouble is something that keeps an agent from reaching its model.
 type trouble struct {
-	said func() *regexp.Regexp   // by a harness or a provider
-	todo func(h *Harness) string // what it means, and the cure
+	said func() *regexp.Regexp   // matches the words of a harness or a provider
+	todo func(h *Harness) string // the meaning and the cure
 
-	// passes tells whether the next attempt may go well although nobody has cured anything.
+	// passes tells whether the next attempt may succeed although nobody has cured anything.
 	passes bool
 }
 
@@ -24,7 +24,7 @@ func lazily(expr string) func() *regexp.Regexp {
 	return sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(expr) })
 }
 
-// troubles are those that are known. The first that matches counts.
+// troubles are the known troubles. The first that matches counts.
 var troubles = []trouble{
 	{said: lazily(`(?i)credit balance|billing|insufficient[_ ]quota|payment required|\b402\b`), todo: func(*Harness) string {
 		return "the account of this credential has no credit left: add some at the provider, or use another credential"
@@ -59,12 +59,11 @@ var troubles = []trouble{
 	}},
 }
 
-// maxSaid bounds what a harness says of its failure, in characters.
+// maxSaid bounds the words of a harness about its failure, in characters.
 const maxSaid = 400
 
-// explain is what to do about what a harness says of its failure, and then its own words.
-// They stand alone if nothing is known of them. final tells that no further attempt goes well
-// before somebody has acted.
+// explain is the cure of a failure, and then the harness's own words. Without a known cure, it
+// is only the words. final tells that every further attempt fails until somebody acts.
 func (h *Harness) explain(said string) (text string, final bool) {
 	if text, final = h.meaning(said); text == "" {
 		text = event.Line(said, maxSaid)
@@ -72,7 +71,7 @@ func (h *Harness) explain(said string) (text string, final bool) {
 	return text, final
 }
 
-// meaning is explain, but empty if nothing is known of what is said.
+// meaning is explain, but empty if no cure is known.
 func (h *Harness) meaning(said string) (text string, final bool) {
 	words := event.Line(plain(said), maxSaid)
 	for _, t := range troubles {
@@ -83,7 +82,7 @@ func (h *Harness) meaning(said string) (text string, final bool) {
 	return "", false
 }
 
-// plain is what an object in JSON says in words, if it does, and otherwise the text as it is.
+// plain is the message in an error that is JSON, or else the text as it is.
 func plain(said string) string {
 	var object struct {
 		Result, Message any
@@ -101,14 +100,14 @@ func plain(said string) string {
 	return said
 }
 
-// failure is the end of a harness that says why it failed.
+// failure is the result of a harness that says why it failed.
 func (h *Harness) failure(said string, turns int64) event.Result {
 	text, final := h.explain(said)
 	return event.Result{Failed: true, Message: text, Final: final, Turns: turns}
 }
 
-// retrying is what a harness tells that tries again after its model's API has failed: why, and
-// message as it is shown. If no try can go well, the agent is stopped.
+// retrying makes the event that a harness tries again after its model's API has failed; why is
+// the reason, and message is the shown text. If no try can succeed, the event stops the agent.
 func (h *Harness) retrying(why, message string) []event.Event {
 	text, final := h.explain(why)
 	events := []event.Event{event.Status{Message: message, Trouble: text}}
@@ -120,8 +119,8 @@ func (h *Harness) retrying(why, message string) []event.Event {
 
 var triesAgain = lazily(`failed with status [45]\d\d`)
 
-// Trouble is why the agent does not reach its model at the moment, with what to do, if a line
-// on its standard error says that it tries again.
+// Trouble says why the agent does not reach its model at the moment, and what to do, if the line
+// of its standard error says that it tries again. Otherwise it is empty.
 func (s *Start) Trouble(line string) (text string) {
 	if s.harness != nil && triesAgain().MatchString(line) {
 		text, _ = s.harness.explain(line)
@@ -129,9 +128,9 @@ func (s *Start) Trouble(line string) (text string) {
 	return text
 }
 
-// Explain is what the agent said last before it failed, after what to do about it. It is empty
-// if nothing is known of that. final tells that no further attempt goes well before somebody
-// has acted.
+// Explain says what to do about an agent's last words before it failed, and then repeats the
+// words. It is empty if no cure is known. final tells that every further attempt fails until
+// somebody acts.
 func (s *Start) Explain(said string) (text string, final bool) {
 	if s.harness == nil || said == "" {
 		return "", false

@@ -2,15 +2,15 @@ package kubernetes
 
 // Access is a right in the namespace of the runs.
 type Access struct {
-	Group, Resource string // of the API; the group of the core is empty
+	Group, Resource string // of the API; the core group is empty
 	Subresource     string
 	Verbs           []string
 	Why             string // for people
 }
 
-// Needed is everything that the executor does in a cluster. The role in the Helm chart is made
-// of it, preflight asks for each, and a test holds it to the calls of the other tests: none is
-// missing, and none is left over.
+// Needed are all rights that the executor needs in a cluster. The Helm chart makes its role from
+// this list, and Check asks for each right. A test compares the list with the calls of the other
+// tests: no right is missing, and no right is unused.
 var Needed = []Access{
 	{Group: "batch", Resource: "jobs", Verbs: []string{"create", "get", "list", "watch", "patch", "delete"}, Why: "each attempt of a run is a Job"},
 	{Resource: "secrets", Verbs: []string{"create"}, Why: "what a run is given goes with its Job; it is never read again"},
@@ -21,7 +21,7 @@ var Needed = []Access{
 	{Resource: "resourcequotas", Verbs: []string{"list"}, Why: "preflight tells what the namespace has left"},
 }
 
-// resource is the name of the resource as rules of roles have it.
+// resource is the name of the resource in the form of a role's rules.
 func (a *Access) resource() string {
 	if a.Subresource != "" {
 		return a.Resource + "/" + a.Subresource

@@ -12,20 +12,20 @@ import (
 )
 
 // Ending is a way in which a cluster ends an attempt, or keeps it from beginning. The list is
-// closed: docs/kubernetes.md has it, and a test holds the two to each other.
+// complete, and docs/kubernetes.md has the same list; a test compares the two.
 type Ending string
 
 // Endings.
 const (
-	EndImage         Ending = "image"         // the image cannot be had
+	EndImage         Ending = "image"         // the image cannot be pulled
 	EndUnschedulable Ending = "unschedulable" // no node takes the pod
 	EndQuota         Ending = "quota"         // the namespace has no room for the pod
 	EndRefused       Ending = "refused"       // the cluster does not accept the Job or its pod
-	EndForbidden     Ending = "forbidden"     // the worker may not do what it has to
+	EndForbidden     Ending = "forbidden"     // the worker lacks a right
 	EndConfig        Ending = "config"        // a secret or a volume of the pod is missing
 	EndCannotRun     Ending = "cannot-run"    // a container cannot be started
 	EndMemory        Ending = "memory"        // the kernel ended the run, which used too much memory
-	EndEvicted       Ending = "evicted"       // the node needed what the pod used, or was drained
+	EndEvicted       Ending = "evicted"       // the node ran out of a resource, or was drained
 	EndPreempted     Ending = "preempted"     // a more important pod took the place
 	EndNodeLost      Ending = "node-lost"     // the node is gone, or was shut down
 	EndDeadline      Ending = "deadline"      // the Job took longer than it may, and no worker was there
@@ -38,27 +38,27 @@ const (
 type outcome struct {
 	Ending  Ending
 	Message string
-	Final   bool // no other attempt goes better until somebody changes something
+	Final   bool // every further attempt fails alike until somebody changes something
 }
 
 func (o *outcome) Error() string { return o.Message }
 
-// seen is what is known of an attempt in the cluster.
+// seen is what this worker knows of an attempt in the cluster.
 type seen struct {
-	job     *batchv1.Job // nil: it was not seen yet
+	job     *batchv1.Job // nil: not seen yet
 	jobGone bool
-	pod     *corev1.Pod // the last state; nil: there was none yet
+	pod     *corev1.Pod // the last state; nil: not seen yet
 	podGone bool
-	events  []corev1.Event // about the Job and the pod, once it takes long
-	waiting time.Duration  // since the attempt waits to begin
-	pending time.Duration  // how long it may
+	events  []corev1.Event // about the Job and the pod; only read if the beginning takes long
+	waiting time.Duration  // how long the attempt has waited to begin
+	pending time.Duration  // how long it may wait
 }
 
-// soon is after what time a reason counts that may pass by itself.
+// soon is the time after which a reason counts that may pass by itself.
 const soon = 20 * time.Second
 
-// ended says how the cluster has ended the attempt, if it has without a report of its
-// supervisor; nil: it may go on.
+// ended says how the cluster has ended the attempt without a report of its supervisor; nil: the
+// attempt may go on.
 func (s *seen) ended() *outcome {
 	var byPod *outcome
 	if s.pod != nil {
@@ -93,7 +93,7 @@ func (s *seen) overdue() bool {
 	})
 }
 
-// podEnded is ended, by the pod alone.
+// podEnded is what ended says, from only the pod.
 func podEnded(p *corev1.Pod) *outcome {
 	for _, c := range p.Status.Conditions {
 		if o := disrupted(p, c); o != nil {
@@ -114,11 +114,11 @@ func podEnded(p *corev1.Pod) *outcome {
 	return nil
 }
 
-// colon is what a cluster says, to be added to a message; empty: it says nothing.
+// colon is a cluster's text with a colon before it, to add to a message; empty: the text is empty.
 func colon(text string) string { return strings.TrimSuffix(": "+oneLine(text), ": ") }
 
-// disrupted says by a condition of the pod why the cluster ended it; nil: the condition does
-// not say.
+// disrupted says, from a condition of the pod, why the cluster ended it; nil: the condition does
+// not tell.
 func disrupted(p *corev1.Pod, c corev1.PodCondition) *outcome {
 	if c.Type != corev1.DisruptionTarget || c.Status != corev1.ConditionTrue {
 		return nil
@@ -132,7 +132,7 @@ func disrupted(p *corev1.Pod, c corev1.PodCondition) *outcome {
 		return &outcome{EndEvicted, "the run was moved off its node, which is being drained" + colon(c.Message), false}
 	case corev1.PodReasonTerminationByKubelet:
 		switch p.Status.Reason {
-		case "Preempting", "Evicted": // endedByNode has them
+		case "Preempting", "Evicted": // endedByNode handles these
 		default:
 			return &outcome{EndNodeLost, "the node of this run was shut down" + colon(cmp.Or(p.Status.Message, c.Message)), false}
 		}
@@ -140,8 +140,8 @@ func disrupted(p *corev1.Pod, c corev1.PodCondition) *outcome {
 	return nil
 }
 
-// endedByNode says by the reason of the pod why its node, or the Job, ended it; nil: the reason
-// does not say.
+// endedByNode says, from the reason of the pod, why its node or the Job ended it; nil: the reason
+// does not tell.
 func endedByNode(p *corev1.Pod) *outcome {
 	switch p.Status.Reason {
 	case "Evicted":
@@ -158,7 +158,7 @@ func endedByNode(p *corev1.Pod) *outcome {
 	return nil
 }
 
-// containerEnded says by a container how the attempt ended; nil: the container does not say.
+// containerEnded says, from a container, how the attempt ended; nil: the container does not tell.
 func containerEnded(c corev1.ContainerStatus) *outcome {
 	t := c.State.Terminated
 	if t == nil || c.Name == egressContainer && c.State.Running == nil && t.ExitCode == 0 {
@@ -188,7 +188,7 @@ func advice(container string) string {
 	return ""
 }
 
-// stuck says why an attempt does not begin, once it is clear that it will not.
+// stuck says why an attempt will not begin; nil: it may begin yet.
 func (s *seen) stuck() *outcome {
 	if s.pod == nil {
 		return s.withoutPod()
@@ -217,7 +217,7 @@ func (s *seen) stuck() *outcome {
 	return nil
 }
 
-// late tells whether the attempt has waited for as long as it may.
+// late tells whether the attempt has waited as long as it may.
 func (s *seen) late() bool { return s.waiting >= s.pending }
 
 // withoutPod says why the Job gets no pod; nil: it may get one yet.
@@ -241,7 +241,7 @@ func (s *seen) withoutPod() *outcome {
 	return nil
 }
 
-// notStarting says why a container does not start; nil: it runs, or may start yet.
+// notStarting says why a container does not start; nil: it runs or may start yet.
 func (s *seen) notStarting(c corev1.ContainerStatus) *outcome {
 	w := c.State.Waiting
 	if w == nil {
@@ -267,8 +267,8 @@ func (s *seen) notStarting(c corev1.ContainerStatus) *outcome {
 	return nil
 }
 
-// pullReason is why the image could not be pulled, which the state of the container has only
-// at times.
+// pullReason says why the image could not be pulled. The events tell it, because the state of the
+// container has it only at times.
 func pullReason(events []corev1.Event, text string) string {
 	for _, e := range events {
 		if e.Reason == "Failed" && strings.HasPrefix(e.Message, "Failed to pull image") {
@@ -278,8 +278,8 @@ func pullReason(events []corev1.Event, text string) string {
 	return text
 }
 
-// waitsFor says what an attempt waits for that has not begun, for the transcript; empty:
-// nothing in particular.
+// waitsFor says, for the transcript, what an attempt waits for before it begins; empty: nothing in
+// particular.
 func (s *seen) waitsFor() string {
 	if s.pod == nil {
 		for _, e := range s.events {
@@ -302,7 +302,7 @@ func (s *seen) waitsFor() string {
 	return ""
 }
 
-// maxSaid bounds what a status message quotes of a cluster, in characters.
+// maxSaid bounds the text of a cluster that a status message quotes, in characters.
 const maxSaid = 500
 
 func oneLine(text string) string {

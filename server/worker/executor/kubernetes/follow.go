@@ -16,23 +16,23 @@ import (
 	"triphammer/server/worker/executor"
 )
 
-// follower is what this worker knows of an attempt while it follows it to its end.
+// follower has the state of following an attempt to its end.
 type follower struct {
 	*attempt
 	job   *batchv1.Job
-	since time.Time // it follows the attempt
+	since time.Time // when the following began
 
 	report  *executor.PodReport
 	readEnd bool         // the log of the run has been read to its end
-	readWay <-chan error // gets a value at the end of the log of the way out
+	readWay <-chan error // gets a value at the end of the way out's log
 
-	cause   error // why this worker ends the attempt; nil: it does not
+	cause   error // why this worker ends the attempt; nil: it does not end it
 	stopped time.Time
 
-	told       string // what the attempt waits for, in the transcript
+	told       string // the reason for waiting that is in the transcript
 	lastEvents time.Time
 
-	decided     *outcome // waits for a better reason
+	decided     *outcome // the outcome, unless a better reason comes soon
 	decidedAt   time.Time
 	lookedAgain bool
 }
@@ -117,8 +117,8 @@ func (f *follower) stop(ctx context.Context, cause error) error {
 	return f.remove(ctx, f.name, f.job.UID)
 }
 
-// confirm sees to it that an attempt which this worker ends is deleted. It is an error if the
-// cluster takes too long to say so.
+// confirm makes sure that an attempt which this worker ends is deleted. It returns an error if the
+// cluster takes too long to confirm that.
 func (f *follower) confirm(ctx context.Context) error {
 	if f.cause == nil {
 		return nil
@@ -127,13 +127,13 @@ func (f *follower) confirm(ctx context.Context) error {
 		return errors.Join(f.cause, fmt.Errorf("the cluster has not confirmed that the run is stopped; the next sweep deletes what is left of it"))
 	}
 	if !f.removing() {
-		_ = f.remove(ctx, f.name, f.job.UID) // the first time failed
+		_ = f.remove(ctx, f.name, f.job.UID) // the first call failed
 	}
 	return nil
 }
 
-// tellWait writes into the transcript what the attempt waits for, if that has changed, and
-// returns what is known now.
+// tellWait writes into the transcript what the attempt waits for, if that has changed. It returns
+// s with the newest events.
 func (f *follower) tellWait(ctx context.Context, s seen) seen {
 	if every := min(soon, f.cfg.Pending) / 2; s.waiting > every && time.Since(f.lastEvents) > every {
 		f.lastEvents = time.Now()
@@ -147,8 +147,8 @@ func (f *follower) tellWait(ctx context.Context, s seen) seen {
 	return s
 }
 
-// end tells whether the attempt has ended, and how. What its supervisor reports counts more than
-// the cause for which this worker ended it, and that more than what the cluster says.
+// end tells whether the attempt has ended, and how. The supervisor's report counts most, then the
+// cause why this worker ended the attempt, and then the state of the cluster.
 func (f *follower) end(ctx context.Context, s *seen, begun bool) (exit task.Exit, ended bool, err error) {
 	gone := s.podGone || s.jobGone && s.pod == nil
 	end, reported := f.report.End()
@@ -176,8 +176,8 @@ func (f *follower) end(ctx context.Context, s *seen, begun bool) (exit task.Exit
 	return task.Exit{}, false, nil
 }
 
-// endedByCluster says how somebody other than this worker has ended the attempt; nil: it goes
-// on, or it is too early to say. reported tells that its supervisor was told to end.
+// endedByCluster says how somebody other than this worker has ended the attempt; nil: the attempt
+// goes on, or it is too early to say. reported tells that the supervisor was told to end.
 func (f *follower) endedByCluster(ctx context.Context, s *seen, begun, reported bool) *outcome {
 	over := s.ended()
 	switch {
@@ -188,7 +188,7 @@ func (f *follower) endedByCluster(ctx context.Context, s *seen, begun, reported 
 	case over == nil:
 		f.decided = nil
 		return nil
-	case begun && !f.readEnd: // the rest of the log may have its report
+	case begun && !f.readEnd: // the rest of the log may have the end
 		return nil
 	}
 	if !f.lasts(ctx, over) {
@@ -200,8 +200,8 @@ func (f *follower) endedByCluster(ctx context.Context, s *seen, begun, reported 
 	return over
 }
 
-// lasts tells whether the cluster gives no better reason in a moment: a pod whose node is
-// lost, or whose Job is over, is deleted too.
+// lasts tells whether the outcome stays, because no better reason has come in a moment: a pod is
+// also deleted because its node is lost or its Job is over.
 func (f *follower) lasts(ctx context.Context, over *outcome) bool {
 	if over.Ending != EndDeleted && over.Ending != EndCrashed {
 		return true
@@ -220,7 +220,7 @@ func (f *follower) lasts(ctx context.Context, over *outcome) bool {
 	return true
 }
 
-// drain waits a moment for the rest of what the way out reports.
+// drain waits a moment for the rest of the way out's report.
 func (f *follower) drain() {
 	t := time.NewTimer(f.patient())
 	defer t.Stop()
@@ -233,7 +233,7 @@ func (f *follower) drain() {
 // podMemory is the error of a run if the kernel ended one of its processes for lack of memory.
 var podMemory = &outcome{EndMemory, "the run used more memory than it may, and the kernel ended a process of it (runner, environment, --run-memory)", false}
 
-// patient is how long a better reason for an end is waited for.
+// patient is how long this worker waits for a better reason for an end.
 func (a *attempt) patient() time.Duration { return 3 * a.cfg.retry }
 
 // tooMuch is the error of a run that prints more than it may.

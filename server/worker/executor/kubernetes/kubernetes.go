@@ -1,18 +1,17 @@
 // Package kubernetes executes runs in a cluster: each attempt is a Job (SPEC 17.5).
 //
-// The Job is named after the attempt, so that it is made once, whoever makes it, and whoever
-// comes later finds it. It outlives the worker that has made it. A pod of three containers
-// executes it:
+// The Job is named after the attempt. So it is made only once, and another worker finds it. The
+// Job outlives the worker that has made it. It has a pod of up to three containers:
 //
 //   - place copies this program into the pod, because the image of a run does not have it.
-//   - egress, if the network of the run is limited or a repository is private, is the proxy
-//     and the gateway to repositories. It alone has the credentials of repositories.
+//   - egress is the proxy and the gateway to repositories. It exists if the network of the run
+//     is limited or a repository is private. Only egress has the credentials of repositories.
 //   - run is the supervisor, in the image of the run. It clones, runs the setup and the agent,
 //     and reports by its log, sealed (server/worker/executor/podlog.go).
 //
-// object.go makes these objects, start.go follows an attempt to its end, and ending.go has
-// the list of the ways in which a cluster ends one. access.go has everything that this
-// package may do in a cluster; the role in the Helm chart is made of it.
+// object.go makes these objects, start.go and follow.go follow an attempt to its end, and
+// ending.go lists the ways in which a cluster ends an attempt. access.go lists the rights that
+// this package needs in a cluster, from which the Helm chart makes its role.
 package kubernetes
 
 import (
@@ -55,30 +54,30 @@ const Isolation = task.Cluster
 // Config is what New needs.
 type Config struct {
 	Kubeconfig string // file; empty: the usual places, or the cluster in which this program runs
-	Context    string // of that file; empty: its current one
-	Namespace  string // of the runs; empty: that of the context, or of this program
+	Context    string // context of Kubeconfig; empty: the current context
+	Namespace  string // of the runs; empty: the namespace of the context, or of this program
 
-	Image   string // of runs whose definitions name none
+	Image   string // for runs whose definitions name no image
 	Program string // image that has this program
-	// Template is a file with a PodTemplateSpec, from which the pods of the runs are made: nodes,
-	// tolerations, pull secrets, a runtime class and the like. Empty: none.
+	// Template is a file with a PodTemplateSpec for the pods of the runs: nodes, tolerations,
+	// pull secrets, a runtime class and the like. Empty: none.
 	Template string
 
-	Installation string                   // names what is this installation's in the namespace
-	Key          func(name string) []byte // of the reports of an attempt; the same in all workers
+	Installation string                   // labels the objects of this installation in the namespace
+	Key          func(name string) []byte // key for the reports of the attempt with the name; the same in all workers
 
-	Limits  task.Limits  // of runs for which nothing else is said; a zero field is no limit
-	Network task.Network // of runs for which nothing else is said
+	Limits  task.Limits  // for runs without limits of their own; a zero field means no limit
+	Network task.Network // for runs whose definitions say nothing about the network
 	Grace   time.Duration
 
 	Pending  time.Duration // how long a pod may wait for a node, its image and its volumes; 0 means DefaultPending
 	Patience time.Duration // how long the API server may be away; 0 means DefaultPatience
 
-	// Live tells whether an attempt is in progress, by the store; nil: nothing is swept.
+	// Live asks the store whether an attempt is in progress; nil: nothing is swept.
 	Live   func(ctx context.Context, runID string, attempt int64) (bool, error)
 	Logger *slog.Logger // nil means slog.Default
 
-	cluster *cluster // of tests
+	cluster *cluster // for tests
 	retry   time.Duration
 }
 
@@ -103,7 +102,7 @@ type Executor struct {
 
 var _ task.Outliving = (*Executor)(nil)
 
-// New makes the executor. It does not ask the cluster for anything.
+// New makes the executor. It sends no request to the cluster.
 func New(cfg Config) (*Executor, error) {
 	cfg.Pending = cmp.Or(cfg.Pending, DefaultPending)
 	cfg.Patience = cmp.Or(cfg.Patience, DefaultPatience)
@@ -165,8 +164,8 @@ type cluster struct {
 	version func(ctx context.Context) (*version.Info, error)
 }
 
-// connect makes the clients. Only the groups of the API that are used are linked into the
-// program.
+// connect makes the clients, only for the groups of the API that are used, so that the program
+// does not grow by the others.
 func connect(kubeconfig, kubeContext, namespace string) (*cluster, error) {
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
 	rules.ExplicitPath = kubeconfig
@@ -181,7 +180,7 @@ func connect(kubeconfig, kubeContext, namespace string) (*cluster, error) {
 		}
 	}
 	cfg.UserAgent = "triphammer"
-	cfg.QPS, cfg.Burst = 50, 100 // the API server limits its callers itself
+	cfg.QPS, cfg.Burst = 50, 100 // generous, because the API server limits its callers itself
 	client, err := rest.HTTPClientFor(cfg)
 	if err != nil {
 		return nil, fmt.Errorf("the settings of the cluster: %w", err)
@@ -254,17 +253,17 @@ func (e *Executor) Preflight(t *task.Task) (task.Place, error) {
 	case executor.Weaker(Isolation, t.Isolation):
 		return task.Place{}, fmt.Errorf("the environment accepts no less isolation than %s, and this server has %s: change its isolation, or use a server that has more", t.Isolation, Isolation)
 	}
-	lacks := func(programs []string) ([]string, bool) { return inside.Unmovable(programs), false } // nobody looks into the image
+	lacks := func(programs []string) ([]string, bool) { return inside.Unmovable(programs), false } // the image is not on this machine
 	return task.Place{Isolation: Isolation, Elsewhere: true, Image: image, Lacks: lacks}, executor.CheckImage(image)
 }
 
-// nameOf is the name of everything that belongs to an attempt. A run's id has a prefix with a
-// character that no name of Kubernetes can have.
+// nameOf is the name of all objects of an attempt. It replaces the prefix of the run's id, which
+// has a character that names in Kubernetes cannot have.
 func nameOf(runID string, attempt int64) string {
 	return fmt.Sprintf("run-%s-%d", strings.ToLower(strings.TrimPrefix(runID, "run_")), attempt)
 }
 
-// Labels of what belongs to an attempt.
+// Labels of the objects of an attempt.
 const (
 	labelManaged      = "app.kubernetes.io/managed-by"
 	labelInstallation = "triphammer/installation"
@@ -274,7 +273,8 @@ const (
 	limitedNetwork    = "limited"
 )
 
-// selects is the label selector of what is this installation's, of one run if it is named.
+// selects is the label selector of this installation's objects, or, with a run's id, of the
+// objects of that run.
 func (e *Executor) selects(runID string) string {
 	s := labelInstallation + "=" + e.cfg.Installation
 	if runID != "" {
@@ -283,7 +283,7 @@ func (e *Executor) selects(runID string) string {
 	return s
 }
 
-// remove deletes a Job with all that belongs to it. Its pods get their grace.
+// remove deletes a Job with all its objects. The pods get their grace.
 func (e *Executor) remove(ctx context.Context, name string, uid types.UID) error {
 	foreground := metav1.DeletePropagationForeground
 	o := metav1.DeleteOptions{PropagationPolicy: &foreground}
@@ -354,7 +354,7 @@ func (e *Executor) Reclaim(context.Context, func() bool, func(string) bool) (int
 	return 0, nil
 }
 
-// Size implements task.Executor. No disk of this machine is used.
+// Size implements task.Executor. Runs use no disk of this machine.
 func (e *Executor) Size(context.Context, string) (bytes, files int64) { return 0, 0 }
 
 func (e *Executor) mark(runID string, attempt int64) bool {

@@ -27,7 +27,7 @@ const (
 	runContainer    = "run"
 )
 
-// Where things are in the containers. None of it is in an image.
+// Paths in the containers. No image has them.
 const (
 	programFolder = "/triphammer/bin"
 	jobFolder     = "/triphammer/job"
@@ -39,22 +39,22 @@ const (
 )
 
 const (
-	// runUser is the user and the group of all containers, unless the template has another.
+	// runUser is the user and the group of all containers, unless the template names others.
 	runUser = 65532
 	// endTime is how long a supervisor has after the grace of the agent, to find and report
 	// what the agent left.
 	endTime = 30 * time.Second
 	// orphanTime is how long after its timeout a Job without any worker ends by itself.
 	orphanTime = 10 * time.Minute
-	// keepTime is how long a Job that has ended is kept for a worker that has not read its end.
+	// keepTime is how long an ended Job stays for a worker that has not read its end.
 	keepTime = 30 * time.Minute
-	// maxSecret is what a cluster keeps in one secret, in bytes.
+	// maxSecret is the size of the largest secret that a cluster keeps, in bytes.
 	maxSecret = 1 << 20
 )
 
 func of[T any](v T) *T { return &v }
 
-// meta is the metadata of what belongs to the attempt.
+// meta is the metadata of an object of the attempt.
 func (e *Executor) meta(t *task.Task, owner *batchv1.Job) metav1.ObjectMeta {
 	m := metav1.ObjectMeta{
 		Name: nameOf(t.RunID, t.Attempt), Namespace: e.cluster.namespace, Labels: e.labels(t),
@@ -73,15 +73,15 @@ func (e *Executor) labels(t *task.Task) map[string]string {
 	}
 }
 
-// loopback is the address in the pod on which its way out serves. In a pod any would do. As it
-// is the attempt's own, pods that share a machine's loopback do not meet.
+// loopback is the address in the pod on which its way out serves. Each attempt has its own, in
+// case pods share the loopback of a machine.
 func loopback(name string) string {
 	sum := sha256.Sum256([]byte(name))
 	return fmt.Sprintf("127.%d.%d.%d", sum[0], sum[1], 1+int(sum[2])%254)
 }
 
-// job makes the Job of an attempt. It is suspended, so that it does not begin before its
-// secrets are there: these belong to the Job, and so can only be made after it.
+// job makes the Job of an attempt. The Job is suspended, because its secrets belong to it and can
+// only be made after it. way tells that the pod has a way out.
 func (e *Executor) job(t *task.Task, way bool) *batchv1.Job {
 	template := e.template.DeepCopy()
 	template.Labels = joined(template.Labels, e.labels(t))
@@ -129,7 +129,7 @@ func (e *Executor) job(t *task.Task, way bool) *batchv1.Job {
 		p.Volumes = append(p.Volumes, secret(egressKey, egressKey))
 		inits = append(inits, corev1.Container{
 			Name: egressContainer, Image: e.cfg.Program, Command: append([]string{"triphammer"}, executor.EgressCommand(path.Join(egressFolder, egressKey))...),
-			RestartPolicy: of(corev1.ContainerRestartPolicyAlways), // beside the run, and not before it
+			RestartPolicy: of(corev1.ContainerRestartPolicyAlways), // makes the container run beside the run, not before it
 			VolumeMounts:  []corev1.VolumeMount{{Name: egressKey, MountPath: egressFolder, ReadOnly: true}},
 			Resources:     small(), SecurityContext: closed(),
 		})
@@ -149,7 +149,7 @@ func (e *Executor) job(t *task.Task, way bool) *batchv1.Job {
 	j := &batchv1.Job{ObjectMeta: e.meta(t, nil), Spec: batchv1.JobSpec{
 		Suspend: of(true), BackoffLimit: of(int32(0)), Parallelism: of(int32(1)), Completions: of(int32(1)),
 		TTLSecondsAfterFinished: of(int32(keepTime.Seconds())),
-		// A pod that is being ended may still run: no other takes its place.
+		// No other pod may take the place of a pod that is being ended and may still run.
 		PodReplacementPolicy: of(batchv1.Failed),
 		Template:             *template,
 	}}
@@ -184,8 +184,8 @@ func small() corev1.ResourceRequirements {
 	}
 }
 
-// bounded are the resources of a run. What it may use is reserved for it: an agent that gets
-// less than it expects fails late and without a reason.
+// bounded are the resources of a run. They are reserved for it, because an agent that gets less
+// than it expects fails late and without a reason.
 func bounded(l task.Limits) corev1.ResourceRequirements {
 	all := corev1.ResourceList{}
 	if l.Memory > 0 {
@@ -216,9 +216,9 @@ func (e *Executor) secret(t *task.Task, owner *batchv1.Job, pod *executor.Pod) (
 	return s, nil
 }
 
-// floor is the network policy of all runs whose network is limited: it allows them nothing, and
-// the policies of the runs add to it. It belongs to no Job, because a cluster deletes what
-// belongs to a Job while the pod may still run.
+// floor is the network policy of all runs with a limited network. It allows nothing, and the
+// policies of the runs add to it. It belongs to no Job, because a cluster deletes the objects of
+// a Job while the pod may still run.
 func (e *Executor) floor() *netv1.NetworkPolicy {
 	return &netv1.NetworkPolicy{
 		ObjectMeta: metav1.ObjectMeta{Name: "triphammer-limited", Namespace: e.cluster.namespace, Labels: map[string]string{labelManaged: "triphammer"}},
@@ -229,9 +229,9 @@ func (e *Executor) floor() *netv1.NetworkPolicy {
 	}
 }
 
-// policy is the network policy of a run whose network is limited. The kernel of the node
-// lets the run reach the way out alone, by its ports (SPEC 14.5). So that no other host is
-// reached by these ports, the policy lets the pod reach none by them.
+// policy is the network policy of a run with a limited network. The kernel of the node lets the
+// run reach only the ports of the way out (SPEC 14.5). The policy keeps the pod from reaching
+// other hosts by these ports.
 func (e *Executor) policy(t *task.Task, owner *batchv1.Job, n task.Network) *netv1.NetworkPolicy {
 	port := func(protocol corev1.Protocol, number int) netv1.NetworkPolicyPort {
 		return netv1.NetworkPolicyPort{Protocol: &protocol, Port: of(intstr.FromInt(number))}

@@ -10,20 +10,20 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// objects are the objects of one kind: T is one of them, and L a list. client-go has such a type,
-// whose package brings half of the API server's machinery into the program: 4 MB, which every
-// start of it pays for.
+// objects are the objects of one kind. T is the type of an object, and L the type of a list. It
+// replaces a type of client-go whose package would add 4 MB of the API server's machinery to the
+// program, which every start would pay for.
 type objects[T, L any] struct {
 	client     rest.Interface
-	resource   string // as addresses have it
-	namespace  string // empty: the objects are in none
+	resource   string // as in URLs
+	namespace  string // empty: the objects are in no namespace
 	parameters runtime.ParameterCodec
 }
 
-// object is a *T or a *L, which the types of the API all are.
+// object converts a *T or *L. All types of the API can be converted.
 func object[T any](one *T) runtime.Object { return any(one).(runtime.Object) }
 
-// to fills in where a request goes.
+// to sets the namespace and resource of a request.
 func (o *objects[T, L]) to(r *rest.Request) *rest.Request {
 	return r.NamespaceIfScoped(o.namespace, o.namespace != "").Resource(o.resource)
 }
@@ -43,7 +43,7 @@ func (o *objects[T, L]) List(ctx context.Context, options metav1.ListOptions) (*
 	return list, o.to(o.client.Get()).VersionedParams(&options, o.parameters).Do(ctx).Into(object(list))
 }
 
-// Watch lasts for options.TimeoutSeconds, which the API server keeps.
+// Watch begins a watch. The API server ends it after options.TimeoutSeconds.
 func (o *objects[T, L]) Watch(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
 	options.Watch = true
 	return o.to(o.client.Get()).VersionedParams(&options, o.parameters).Watch(ctx)

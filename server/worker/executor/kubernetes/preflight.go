@@ -19,8 +19,8 @@ import (
 	"triphammer/server/run/task"
 )
 
-// leastMinor is the minor version of Kubernetes 1 that the pods of runs need: it is the first
-// in which containers beside others (native sidecars) are on by default.
+// leastMinor is the least minor version of Kubernetes 1 for the pods of runs: the first version
+// that enables containers beside others (native sidecars) by default.
 const leastMinor = 29
 
 // Finding is a line of Check.
@@ -30,8 +30,8 @@ type Finding struct {
 	Detail string
 }
 
-// Check looks whether runs can be executed in the cluster. It changes nothing. With try, it
-// also executes a run that does nothing.
+// Check tells whether the cluster can execute runs, and calls say with each Finding. It changes
+// nothing. With try, it also executes a run that does nothing.
 func (e *Executor) Check(ctx context.Context, try bool, say func(Finding)) (ok bool) {
 	ok = true
 	tell := func(good bool, what, format string, args ...any) {
@@ -105,7 +105,7 @@ func (e *Executor) Check(ctx context.Context, try bool, say func(Finding)) (ok b
 	return ok
 }
 
-// checkQuota tells what the quotas of the namespace leave for runs.
+// checkQuota tells what the quotas of the namespace leave for runs to use.
 func (e *Executor) checkQuota(ctx context.Context, tell func(bool, string, string, ...any)) {
 	quotas, err := e.cluster.quotas.List(ctx, metav1.ListOptions{})
 	switch {
@@ -160,7 +160,7 @@ func (e *Executor) try(ctx context.Context, t *task.Task, tell func(bool, string
 	}
 }
 
-// nowhere is a sink for nothing.
+// nowhere is a sink that keeps nothing.
 type nowhere struct{}
 
 // Add implements task.Sink.

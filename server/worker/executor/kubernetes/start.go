@@ -32,11 +32,11 @@ type attempt struct {
 	task *task.Task
 	sink task.Sink
 	name string
-	way  bool // the pod has a way out of its own
+	way  bool // the pod has a way out
 
 	mu      sync.Mutex
 	seen    seen
-	began   bool // the container of the run has
+	began   bool // the container of the run has begun
 	changed chan struct{}
 }
 
@@ -73,7 +73,7 @@ func (a *attempt) execute(ctx context.Context) (task.Exit, error) {
 	return a.follow(ctx, job)
 }
 
-// make makes the Job and what belongs to it, or finds it.
+// make makes the Job and its objects, or finds them.
 func (a *attempt) make(ctx context.Context) (job *batchv1.Job, err error) {
 	n := a.task.Network.Or(a.cfg.Network)
 	pod, err := executor.NewPod(executor.PodConfig{Task: a.task, Image: cmp.Or(a.task.DockerImage, a.cfg.Image), Network: n, Key: a.cfg.Key(a.name), Loopback: loopback(a.name), Grace: a.cfg.Grace})
@@ -93,7 +93,7 @@ func (a *attempt) make(ctx context.Context) (job *batchv1.Job, err error) {
 			return err
 		}
 		job, err = a.cluster.jobs.Create(ctx, a.job(a.task, a.way), metav1.CreateOptions{})
-		if apierrors.IsAlreadyExists(err) { // by an answer that was lost
+		if apierrors.IsAlreadyExists(err) { // an earlier call succeeded, but its answer was lost
 			job, err = a.cluster.jobs.Get(ctx, a.name, metav1.GetOptions{})
 		}
 		return err
@@ -161,7 +161,7 @@ func (a *attempt) removeEarlier(ctx context.Context) error {
 	}
 }
 
-// insist calls f until it succeeds, or fails for a reason that does not pass by itself.
+// insist calls f until f succeeds, or fails for a reason that does not pass by itself.
 func (a *attempt) insist(ctx context.Context, f func() error) error {
 	for deadline, pause := time.Now().Add(a.cfg.Patience), a.cfg.retry; ; pause = min(2*pause, 10*time.Second) {
 		err := f()
@@ -188,8 +188,8 @@ func asError(o *outcome) error {
 	return o
 }
 
-// classify says what an error of the API server means for the attempt. EndUnreachable may
-// pass.
+// classify says what an error of the API server means for the attempt. EndUnreachable may pass
+// by itself.
 func classify(err error) *outcome {
 	own, network := (*outcome)(nil), net.Error(nil)
 	switch {
@@ -233,7 +233,7 @@ func wait(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// update changes what is known, and wakes the follower.
+// update changes a.seen, and wakes the follower.
 func (a *attempt) update(change func(*seen)) {
 	a.mu.Lock()
 	change(&a.seen)
@@ -249,7 +249,8 @@ func (a *attempt) update(change func(*seen)) {
 	}
 }
 
-// look is what is known now. waited is how long the attempt waits, if it has not begun.
+// look is what this worker knows now. waited is how long the attempt has waited, if it has not
+// begun.
 func (a *attempt) look(waited time.Duration) (s seen, began bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -267,7 +268,7 @@ func (a *attempt) removing() bool {
 	return a.seen.jobGone || a.seen.job != nil && a.seen.job.DeletionTimestamp != nil
 }
 
-// readEvents reads what the cluster says about the Job and its pod.
+// readEvents reads the events about the Job and its pod.
 func (a *attempt) readEvents(ctx context.Context) {
 	now, _ := a.look(0)
 	var about []types.UID
@@ -290,13 +291,13 @@ func (a *attempt) readEvents(ctx context.Context) {
 	a.update(func(s *seen) { s.events = all })
 }
 
-// maxEvents is how many events about one object are looked at.
+// maxEvents is how many events about one object are read.
 const maxEvents = 100
 
 // readLog reads the log of a container to its end, again after each break of the connection.
 func (a *attempt) readLog(ctx context.Context, container string, report *executor.PodReport) error {
 	var since *metav1.Time
-	var failing time.Time // since when
+	var failing time.Time // when the failing began
 	told := false
 	for {
 		pod, state := a.container(container)
@@ -317,7 +318,7 @@ func (a *attempt) readLog(ctx context.Context, container string, report *executo
 			return nil
 		case errors.Is(err, errReport):
 			return err
-		case err == nil && state == stateEnded: // it was, before the log was read
+		case err == nil && state == stateEnded: // the container ended before the log was read
 			return nil
 		case err != nil && state == stateGone:
 			return nil
@@ -338,7 +339,7 @@ func (a *attempt) readLog(ctx context.Context, container string, report *executo
 	}
 }
 
-// errReport is the error of a report that is not one.
+// errReport is the error of a report that cannot be read.
 var errReport = errors.New("the report of the run cannot be read")
 
 // maxLine is longer than any line of a report.
@@ -350,7 +351,7 @@ func (a *attempt) readLines(from io.Reader, report *executor.PodReport, since **
 	for {
 		line, err := lines.ReadSlice('\n')
 		if errors.Is(err, bufio.ErrBufferFull) {
-			for errors.Is(err, bufio.ErrBufferFull) { // it is none of a report
+			for errors.Is(err, bufio.ErrBufferFull) { // no line of a report is so long
 				_, err = lines.ReadSlice('\n')
 			}
 			continue

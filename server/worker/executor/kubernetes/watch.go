@@ -14,7 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 )
 
-// watchTime is how long one watch lasts at most. The next goes on where it ended.
+// watchTime is how long one watch lasts at most. The next watch goes on where it ended.
 const watchTime = 5 * time.Minute
 
 func (a *attempt) jobOptions() metav1.ListOptions {
@@ -55,7 +55,8 @@ func (a *attempt) watchJob(ctx context.Context, away chan<- error) {
 	})
 }
 
-// sawJob takes the newest state. A Job of the same name that somebody made later is another.
+// sawJob takes the newest state of the Job. It ignores another Job of the same name that somebody
+// made later.
 func (a *attempt) sawJob(s *seen, job *batchv1.Job) {
 	if s.job != nil && s.job.UID != job.UID {
 		s.jobGone = true
@@ -85,7 +86,7 @@ func (a *attempt) listPods(ctx context.Context) (version string, err error) {
 	return pods.ResourceVersion, nil
 }
 
-// lookAgain asks for the present states. A watch may be late with them.
+// lookAgain asks for the present states, because a watch may be late with them.
 func (a *attempt) lookAgain(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, againTime)
 	defer cancel()
@@ -115,17 +116,17 @@ func (a *attempt) watchPods(ctx context.Context, away chan<- error) {
 	})
 }
 
-// sawPod takes the newest state of the first pod. There is no second one, unless somebody
-// makes it.
+// sawPod takes the newest state of the first pod. It ignores a second pod, which only a stranger
+// can make.
 func (a *attempt) sawPod(s *seen, pod *corev1.Pod) {
 	if s.pod == nil || s.pod.UID == pod.UID {
 		s.pod = pod
 	}
 }
 
-// observe lists, and then watches from there. It lists again when the server does not have
-// the changes since then any more (410 Gone), and goes on from the last change when a watch
-// only breaks. It gives up when the server has not answered for too long.
+// observe lists the objects, and then watches for changes after the list. It lists again when
+// the server no longer has the changes (410 Gone), and goes on from the last change when a watch
+// breaks. It gives up when the server has not answered for too long.
 func (a *attempt) observe(
 	ctx context.Context, away chan<- error, list func(context.Context) (version string, _ error), o metav1.ListOptions,
 	begin func(context.Context, metav1.ListOptions) (watch.Interface, error), saw func(_ runtime.Object, deleted bool) (version string),
@@ -146,7 +147,7 @@ func (a *attempt) observe(
 		}
 		if err == nil {
 			pause = a.cfg.retry
-			if !wait(ctx, a.cfg.retry/10) { // a server that ends each watch at once
+			if !wait(ctx, a.cfg.retry/10) { // in case a server ends each watch at once
 				return
 			}
 			continue
@@ -167,8 +168,8 @@ func (a *attempt) observe(
 	}
 }
 
-// watchOnce watches until the watch ends. It returns from which version on the next goes on;
-// empty: a new list is needed.
+// watchOnce watches until the watch ends. It returns the version from which the next watch goes
+// on; empty: a new list is needed.
 func watchOnce(
 	ctx context.Context, o metav1.ListOptions, version string, begin func(context.Context, metav1.ListOptions) (watch.Interface, error),
 	saw func(_ runtime.Object, deleted bool) string,

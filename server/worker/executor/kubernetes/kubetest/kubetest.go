@@ -1,9 +1,9 @@
-// Package kubetest is, for tests, a small API server of Kubernetes with the part of a cluster
-// behind it that executes Jobs: a controller, a scheduler and a node. The containers of a pod
-// are processes of this machine, so that a run really goes through.
+// Package kubetest is a small API server of Kubernetes for tests, with the part of a cluster
+// that executes Jobs: a controller, a scheduler and a node. The containers of a pod are
+// processes of this machine, so that runs really execute.
 //
-// It keeps to what clients can rely on: resource versions, watches with bookmarks that break
-// and expire, conflicts, owners, finalizers, dry runs, roles, and logs that are followed.
+// It implements everything that clients rely on: resource versions, watches with bookmarks that
+// break and expire, conflicts, owners, finalizers, dry runs, roles, and following logs.
 package kubetest
 
 import (
@@ -38,10 +38,10 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
-// Namespace is the one of the runs.
+// Namespace is the namespace of the runs.
 const Namespace = "runs"
 
-// object is one that the server keeps.
+// object is an object that the server keeps.
 type object interface {
 	metav1.Object
 	runtime.Object
@@ -63,20 +63,20 @@ var kinds = map[string]kind{
 }
 
 // Call is a call of a client.
-type Call struct{ Verb, Group, Resource string } // of a subresource: RESOURCE/SUBRESOURCE
+type Call struct{ Verb, Group, Resource string } // Resource may be RESOURCE/SUBRESOURCE
 
-// Fate is what becomes of a pod that is not simply executed.
+// Fate says what happens to a pod that is not simply executed.
 type Fate struct {
-	Status  corev1.PodStatus // that it gets and keeps
-	Execute bool             // it is executed all the same, from there on
-	Delete  bool             // it is deleted then
-	Events  []string         // about it: REASON MESSAGE
+	Status  corev1.PodStatus // the status that the pod gets and keeps
+	Execute bool             // the pod is executed all the same, from this status on
+	Delete  bool             // the pod is deleted after it has got the status
+	Events  []string         // events about the pod: REASON MESSAGE
 }
 
 // Server is an API server.
 type Server struct {
 	URL     string
-	program string   // that containers get for the image's own
+	program string   // containers get it as the command triphammer
 	env     []string // of containers
 	dir     string
 
@@ -86,7 +86,7 @@ type Server struct {
 	version  int
 	objects  map[string]map[string]object // by resource and name
 	history  []change
-	oldest   int // versions from which on there are changes
+	oldest   int // the first version with changes in history
 	changed  chan struct{}
 	calls    map[Call]int
 	rules    []rbacv1.PolicyRule // nil: everything is allowed
@@ -100,7 +100,7 @@ type Server struct {
 	watches  int
 }
 
-// change is one that a watch tells.
+// change is a change for watches.
 type change struct {
 	version  int
 	resource string
@@ -114,11 +114,11 @@ type failure struct {
 	code           int
 	reason         metav1.StatusReason
 	message        string
-	after          bool // the call is done, and its answer lost
+	after          bool // the call is done, and only its answer is lost
 	left           int
 }
 
-// New starts a server. Containers get program for the command triphammer, and env.
+// New starts a server. Containers get program as the command triphammer, and the variables env.
 func New(t testing.TB, program string, env ...string) *Server {
 	t.Helper()
 	s := &Server{
@@ -159,7 +159,7 @@ func (s *Server) Begin(t testing.TB) {
 	go func() { _ = server.Serve(l) }()
 }
 
-// Stop breaks all connections, and answers no more. What runs in the cluster goes on.
+// Stop breaks all connections, and answers no requests. The pods of the cluster go on.
 func (s *Server) Stop() {
 	s.mu.Lock()
 	server := s.server
@@ -179,14 +179,14 @@ func (s *Server) Kubeconfig(t testing.TB) string {
 	return file
 }
 
-// Calls are the calls so far, and how often each came.
+// Calls counts the calls so far.
 func (s *Server) Calls() map[Call]int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return maps.Clone(s.calls)
 }
 
-// Allow lets clients do nothing but what the rules say.
+// Allow makes the server refuse every call that the rules do not allow.
 func (s *Server) Allow(rules []rbacv1.PolicyRule) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -201,21 +201,23 @@ func (s *Server) Fail(verb, resource string, n, code int, reason metav1.StatusRe
 	s.failures = append(s.failures, failure{verb, resource, code, reason, message, after, n})
 }
 
-// Decide sets what becomes of the pods that are made from now on.
+// Decide sets the fate of the pods that are made from now on; nil: they are simply executed.
 func (s *Server) Decide(fate func(*corev1.Pod) *Fate) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.fate = fate
 }
 
-// RefusePods lets no pod be made, with the message of an event; empty: they are made again.
+// RefusePods makes the cluster refuse new pods, with the message of an event; empty: pods are made
+// again.
 func (s *Server) RefusePods(message string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.refuse = message
 }
 
-// Expire forgets the changes so far: who wants them gets 410 Gone. The watches break.
+// Expire forgets the changes so far and breaks the watches. A request for these changes gets 410
+// Gone.
 func (s *Server) Expire() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -224,14 +226,14 @@ func (s *Server) Expire() {
 	s.wake()
 }
 
-// Put keeps an object, as somebody else would.
+// Put stores an object, as another client would.
 func (s *Server) Put(resource string, o object) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.create(resource, o)
 }
 
-// Update changes an object, as somebody else would.
+// Update changes an object, as another client would; false: there is no such object.
 func (s *Server) Update(resource, name string, change func(object any)) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -245,7 +247,7 @@ func (s *Server) Update(resource, name string, change func(object any)) bool {
 	return true
 }
 
-// Delete deletes an object, as somebody else would.
+// Delete deletes an object, as another client would; false: there is no such object.
 func (s *Server) Delete(resource, name string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -364,7 +366,7 @@ func answer(w http.ResponseWriter, code int, value any) {
 	_ = json.NewEncoder(w).Encode(value)
 }
 
-// request is one that is understood.
+// request is a parsed request.
 type request struct {
 	group, resource, name, sub string
 	verb                       string
@@ -596,7 +598,7 @@ func (s *Server) list(w http.ResponseWriter, r *http.Request, q request, k kind)
 	})
 }
 
-// bookmarkEvery is how often a watch tells how far it is.
+// bookmarkEvery is how often a watch sends a bookmark.
 const bookmarkEvery = 50 * time.Millisecond
 
 func (s *Server) watch(w http.ResponseWriter, r *http.Request, q request) {

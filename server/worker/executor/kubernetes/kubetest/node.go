@@ -20,7 +20,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// control is the controller of Jobs and the collector of what has lost its owner.
+// control is the controller of Jobs and the collector of objects without an owner.
 func (s *Server) control() {
 	for {
 		s.mu.Lock()
@@ -41,7 +41,7 @@ func (s *Server) control() {
 func (s *Server) controlJob(j *batchv1.Job) {
 	p := s.podOf(j.Name)
 	if j.DeletionTimestamp != nil {
-		// What blocks nobody is not waited for, as in a real cluster.
+		// As in a real cluster, objects that do not block the deletion are not waited for.
 		for _, resource := range []string{"secrets", "networkpolicies"} {
 			for _, o := range s.objects[resource] {
 				if owners := o.GetOwnerReferences(); len(owners) == 1 && owners[0].UID == j.UID {
@@ -119,19 +119,19 @@ func (s *Server) event(name string, about object, reason, message string) {
 	})
 }
 
-// pod is one on the node.
+// pod is a pod on the node.
 type pod struct {
 	server *Server
 	name   string
 	ending sync.Once
-	ended  chan struct{} // it is to end
+	ended  chan struct{} // closed when the pod must end
 
 	mu        sync.Mutex
 	logs      map[string]*log // by container
 	processes map[string]*process
 }
 
-// end tells the pod to end.
+// end makes the pod end.
 func (p *pod) end() { p.ending.Do(func() { close(p.ended) }) }
 
 // set changes the state of the pod.
@@ -291,10 +291,10 @@ type process struct {
 	log  *log
 	done chan struct{}
 
-	killed string // why the kernel did it
+	killed string // why the node killed the process
 }
 
-// start starts a container. What in its command is a path of a mount is that of this machine.
+// start starts a container. Paths of mounts in its command become paths of this machine.
 func (p *pod) start(c corev1.Container, paths map[string]string) *process {
 	one := &process{pod: p, name: c.Name, log: &log{changed: make(chan struct{})}, done: make(chan struct{})}
 	p.mu.Lock()
@@ -430,7 +430,7 @@ func (s *Server) logOf(job, container string) *log {
 	return p.logs[container]
 }
 
-// Log is what a container of a Job's pod has printed.
+// Log is the output of a container of a Job's pod.
 func (s *Server) Log(job, container string) string {
 	l := s.logOf(job, container)
 	if l == nil {
@@ -445,7 +445,7 @@ func (s *Server) Log(job, container string) string {
 	return b.String()
 }
 
-// Rotate throws the lines from one to another away, as a node does with a log that has grown.
+// Rotate deletes the lines from one number to another, as a node does with a log that has grown.
 func (s *Server) Rotate(job, container string, from, to int) {
 	l := s.logOf(job, container)
 	l.mu.Lock()
@@ -453,7 +453,7 @@ func (s *Server) Rotate(job, container string, from, to int) {
 	l.lines = append(l.lines[:from:from], l.lines[to:]...)
 }
 
-// Kill kills the container of the run of a Job, for the reason that the node then gives.
+// Kill kills a container of a Job's pod. reason is the reason that the node then gives.
 func (s *Server) Kill(job, container, reason string) bool {
 	o := s.PodOf(job)
 	if o == nil {
