@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"triphammer/cmd/triphammer/client"
@@ -184,6 +185,16 @@ func TestCitedGuides(t *testing.T) {
 	}
 }
 
+// serveCommand is the command serve.
+func serveCommand(t *testing.T) *cobra.Command {
+	t.Helper()
+	serve, _, err := client.NewRoot(thisHost).Find([]string{"serve"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return serve
+}
+
 // TestSettings: docs/operating.md has each setting of the server in the table of its group, and
 // no other.
 func TestSettings(t *testing.T) {
@@ -215,11 +226,7 @@ func TestSettings(t *testing.T) {
 			t.Fatalf("docs/operating.md has tables of %q; want one for each group, in the order of --help: %v", groups, settings.Groups)
 		}
 	}
-	serve, _, err := client.NewRoot(thisHost).Find([]string{"serve"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, f := range settings.Among(serve.Flags()) {
+	for _, f := range settings.Among(serveCommand(t).Flags()) {
 		if documented[f.Name] != settings.GroupOf(f) {
 			t.Errorf("--%s of serve has no row under %q in docs/operating.md, but under %q", f.Name, settings.GroupOf(f), documented[f.Name])
 		}
@@ -233,10 +240,7 @@ func TestSettings(t *testing.T) {
 // TestSettingGroups: each flag of a server is a setting in a group, --help shows at most 12 of
 // them, and with --all each.
 func TestSettingGroups(t *testing.T) {
-	serve, _, err := client.NewRoot(thisHost).Find([]string{"serve"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	serve := serveCommand(t)
 	usual := settings.Usages(serve)
 	if err := serve.Flags().Set("all", "true"); err != nil {
 		t.Fatal(err)

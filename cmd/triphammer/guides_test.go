@@ -12,7 +12,6 @@ import (
 	"unicode/utf8"
 
 	"triphammer/cmd/triphammer/client"
-	"triphammer/cmd/triphammer/host"
 	"triphammer/docs"
 )
 
@@ -94,7 +93,7 @@ func TestTopics(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	all := client.Topics(host.ServeCommand().Flags())
+	all := client.Topics(serveCommand(t).Flags())
 	for _, name := range []string{"signatures", "variables", "contexts", "deploy", "filters", "troubleshooting"} {
 		if !slices.ContainsFunc(all, func(topic docs.Topic) bool { return topic.Name == name }) {
 			t.Errorf("there is no topic %s", name)
@@ -138,7 +137,7 @@ func TestTopics(t *testing.T) {
 
 // TestVariables: the topic has each variable that the code asks for.
 func TestVariables(t *testing.T) {
-	text := client.VariablesTopic(host.ServeCommand().Flags()).Text
+	text := client.VariablesTopic(serveCommand(t).Flags()).Text
 	inside := []string{"RECORDED_REQUESTS", "GIT_OBJECT_DIRECTORY", "GIT_ALTERNATE_OBJECT_DIRECTORIES"} // of tests, and what Git sets for its hooks
 	found := 0
 	for _, source := range sources(t) {

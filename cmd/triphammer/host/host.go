@@ -29,7 +29,7 @@ func Here() client.Host {
 	return client.Host{
 		Commands: func() []*cobra.Command {
 			return []*cobra.Command{
-				ServeCommand(), workerCommand(), devCommand(), dbCommand(), doctorCommand(), configCommand(), executorCommand(), demoAgentCommand(),
+				serveCommand(), workerCommand(), devCommand(), dbCommand(), doctorCommand(), configCommand(), executorCommand(), demoAgentCommand(),
 			}
 		},
 		Local: localClient, Reseal: resealSecrets, NearestDev: nearestDev, Installed: installedServer, MadeSecret: madeSecret,

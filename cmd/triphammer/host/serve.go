@@ -33,8 +33,7 @@ import (
 	"triphammer/server/worker/executor"
 )
 
-// ServeCommand makes the command serve.
-func ServeCommand() *cobra.Command {
+func serveCommand() *cobra.Command {
 	s := &serving{}
 	c := &cobra.Command{
 		Use:   "serve --data DIR [--repo PATH|URL | --hosted NAME]",
