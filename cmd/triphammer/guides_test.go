@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"triphammer/cmd/triphammer/client/help"
 	"unicode/utf8"
 
 	"triphammer/cmd/triphammer/client"
@@ -93,7 +94,7 @@ func TestTopics(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	all := client.Topics(serveCommand(t).Flags())
+	all := help.Topics(serveCommand(t).Flags())
 	for _, name := range []string{"signatures", "variables", "contexts", "deploy", "filters", "troubleshooting"} {
 		if !slices.ContainsFunc(all, func(topic docs.Topic) bool { return topic.Name == name }) {
 			t.Errorf("there is no topic %s", name)
@@ -113,7 +114,7 @@ func TestTopics(t *testing.T) {
 		if err != nil || !strings.Contains(string(out), "/docs/"+topic.Guide+" on a server") {
 			t.Errorf("help %s: %v\n%s", topic.Name, err, out)
 		}
-		for line := range strings.Lines(client.TopicText(topic, 72)) {
+		for line := range strings.Lines(help.TopicText(topic, 72)) {
 			if strings.HasPrefix(line, "  ") { // code is not broken
 				continue
 			}
@@ -137,7 +138,7 @@ func TestTopics(t *testing.T) {
 
 // TestVariables: the topic has each variable that the code asks for.
 func TestVariables(t *testing.T) {
-	text := client.VariablesTopic(serveCommand(t).Flags()).Text
+	text := help.VariablesTopic(serveCommand(t).Flags()).Text
 	inside := []string{"RECORDED_REQUESTS", "GIT_OBJECT_DIRECTORY", "GIT_ALTERNATE_OBJECT_DIRECTORIES"} // of tests, and what Git sets for its hooks
 	found := 0
 	for _, source := range sources(t) {

@@ -38,7 +38,7 @@ type Artifact struct {
 	file string
 }
 
-// unfinishedArtifact ends the names of files that are being written.
+// UnfinishedArtifact ends the names of files that are being written.
 const UnfinishedArtifact = ".part"
 
 // Artifacts are the files and links that runs leave.

@@ -14,10 +14,10 @@ import (
 // In a store that several servers share, the content of artifacts is in the database, so that
 // every server has it: a folder would be on one machine alone.
 
-// inDatabase is the file of an artifact whose content is in the database.
+// InDatabase is the file of an artifact whose content is in the database.
 const InDatabase = "@"
 
-// artifactPart is how many bytes of content a row has at most, so that no transaction is long.
+// ArtifactPart is how many bytes of content a row has at most, so that no transaction is long.
 const ArtifactPart = 256 << 10
 
 // keepParts is KeepFile, in the database.
@@ -100,7 +100,7 @@ func (s *Artifacts) strayParts(ctx context.Context) ([]ArtifactID, error) {
 		err = rows.Scan(&id)
 		return id, err
 	}, "SELECT artifact_id FROM artifact_parts p WHERE at = 0 AND NOT EXISTS (SELECT 1 FROM artifacts a WHERE a.id = p.artifact_id)")
-	fresh := engine.IdAt(s.Now().Add(-maxWriting)) // they may be being written
+	fresh := engine.IDAt(s.Now().Add(-maxWriting)) // they may be being written
 	var stray []ArtifactID
 	for _, id := range all {
 		if int64(id) < fresh {

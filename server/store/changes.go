@@ -22,7 +22,7 @@ type Mark struct {
 
 // MarkAt is the mark of a time: before everything that is newer.
 func MarkAt(t time.Time) Mark {
-	id := engine.IdAt(t)
+	id := engine.IDAt(t)
 	return Mark{DeliveryID(id), RunID(id), micros(t), ApplyID(id), AuditID(id)}
 }
 

@@ -21,7 +21,7 @@ type Report struct {
 	Rows     map[string]int64
 	Newest   time.Time // delivery; zero: there is none
 	Partial  bool      // only the file's structure was looked at: its schema is older
-	Problems []string  // at most maxProblems
+	Problems []string  // at most MaxProblems
 }
 
 // counted are the tables whose rows a Report has.

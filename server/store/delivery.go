@@ -464,5 +464,5 @@ func (s *Deliveries) RecentTimes(ctx context.Context, webhookUID string, since t
 	}, `SELECT received_at FROM deliveries WHERE webhook_uid = $1 AND id >= $2 AND received_at > $3
 		AND `+countsForRate+`
 		ORDER BY received_at`,
-		webhookUID, engine.IdAt(since.Add(-time.Minute)), micros(since))
+		webhookUID, engine.IDAt(since.Add(-time.Minute)), micros(since))
 }

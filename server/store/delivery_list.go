@@ -97,10 +97,10 @@ func (s *Deliveries) queries(ctx context.Context, q DeliveryQuery) (all []*where
 				w.add("replay_of = ? AND replay_of <> 0", q.ReplayOf)
 			}
 			if !q.Since.IsZero() {
-				w.add("id >= ?", engine.IdAt(q.Since))
+				w.add("id >= ?", engine.IDAt(q.Since))
 			}
 			if !q.Until.IsZero() {
-				w.add("id < ?", engine.IdAt(q.Until))
+				w.add("id < ?", engine.IDAt(q.Until))
 			}
 			before(w, "id", q.Before)
 			all = append(all, w)

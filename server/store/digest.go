@@ -22,7 +22,7 @@ import (
 // is known. The id is included, so that another delivery's payload does not pass.
 func payloadDigest(id DeliveryID, sum uint64) int64 { return int64(sum) + int64(id) }
 
-// digestOf is the digest of values in this order: int64, string or []byte.
+// DigestOf is the digest of values in this order: int64, string or []byte.
 func DigestOf(values ...any) int64 {
 	h := xxhash.New()
 	number := func(n int64) {

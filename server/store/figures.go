@@ -187,7 +187,7 @@ func (f *Figures) step(ctx context.Context) (done bool, err error) {
 	first, last, runsFrom, runsTo := f.first, f.last, f.runsFrom, f.runsTo
 	f.forget(floor)
 	f.mu.Unlock()
-	switch least := engine.IdAt(floor); {
+	switch least := engine.IDAt(floor); {
 	case int64(mark.Delivery) > last:
 		err = f.count(ctx, last+1, int64(mark.Delivery), true)
 	case first > least:
@@ -210,7 +210,7 @@ func (f *Figures) step(ctx context.Context) (done bool, err error) {
 
 // countedSince tells whether everything since a time is counted.
 func (f *Figures) countedSince(t time.Time) bool {
-	return f.caughtUp && f.first <= engine.IdAt(t) && f.runsFrom <= micros(t)
+	return f.caughtUp && f.first <= engine.IDAt(t) && f.runsFrom <= micros(t)
 }
 
 // forget drops the hours before a time.

@@ -46,7 +46,7 @@ func (s *Runs) guardOf(tx *engine.Tx, k Pausable) (*guard, error) {
 		return nil, err
 	}
 	since := max(from, micros(s.Now().Add(-guardTime)))
-	groups, least := []any{k.Name, k.Factory}, engine.IdAt(timeOf(since))
+	groups, least := []any{k.Name, k.Factory}, engine.IDAt(timeOf(since))
 	err = tx.Each(recentStarts, append(append(groups, least, since), append(groups, least, since)...), func(rows *sql.Rows) (bool, error) {
 		var at int64
 		err := rows.Scan(&at)

@@ -80,11 +80,11 @@ func FuzzParseID(f *testing.F) {
 // TestIDAtTheEnds: times before the first id and after the last one order as they
 // should.
 func TestIDAtTheEnds(t *testing.T) {
-	now := engine.IdAt(time.Now())
-	if first := engine.IdAt(time.Unix(0, 0)); first != 0 || now <= first {
+	now := engine.IDAt(time.Now())
+	if first := engine.IDAt(time.Unix(0, 0)); first != 0 || now <= first {
 		t.Errorf("1970: %d", first)
 	}
-	if last := engine.IdAt(time.Date(2099, 1, 1, 0, 0, 0, 0, time.UTC)); last <= now {
+	if last := engine.IDAt(time.Date(2099, 1, 1, 0, 0, 0, 0, time.UTC)); last <= now {
 		t.Errorf("2099: %d, now %d", last, now)
 	}
 }

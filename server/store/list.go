@@ -147,7 +147,7 @@ func (l *lister) queued(ctx context.Context) (found []hit, err error) {
 	q := *l
 	q.part = inQueue
 	if !l.UpdatedAfter.IsZero() {
-		q.least = max(l.least, engine.IdAt(l.UpdatedAfter)) // a queued run is not updated
+		q.least = max(l.least, engine.IDAt(l.UpdatedAfter)) // a queued run is not updated
 	}
 	if q.groups, err = l.queuedGroups(ctx); err != nil || len(q.groups) == 0 {
 		return nil, err
@@ -243,7 +243,7 @@ func (s *Runs) Count(ctx context.Context, q RunQuery) (counts map[RunState]int64
 			w.add("group_id IN (" + l.groupIDs() + ")")
 		}
 		if !since.IsZero() {
-			w.add("id >= ?", engine.IdAt(since))
+			w.add("id >= ?", engine.IDAt(since))
 		}
 		var n int64
 		err := s.Read.QueryRowContext(ctx, fmt.Sprintf("SELECT count(*) FROM (SELECT 1 FROM runs%s LIMIT %d) AS part", w.sql(), MaxCount), w.args...).Scan(&n)

@@ -80,12 +80,12 @@ func (l *lister) prepare(ctx context.Context) (err error) {
 		return err
 	}
 	if !l.CreatedAfter.IsZero() { // ids are times, to the millisecond
-		l.least = engine.IdAt(l.CreatedAfter)
+		l.least = engine.IDAt(l.CreatedAfter)
 	}
 	newestFirst := !l.Ascending && (l.Sort == ByCreated || l.Sort == ByAgent) // so updated runs come soon
 	if !l.UpdatedAfter.IsZero() && l.Sort != ByUpdated && !newestFirst {
 		// Older runs can have been updated since then; a queued one is not updated.
-		least, since := int64(0), engine.IdAt(l.UpdatedAfter)
+		least, since := int64(0), engine.IDAt(l.UpdatedAfter)
 		err := l.db.Read.QueryRowContext(ctx, "SELECT coalesce(min("+l.db.unindexed("id")+"), $1) FROM runs WHERE updated_at > $2 AND "+leftQueue,
 			since, micros(l.UpdatedAfter)).Scan(&least)
 		if err != nil {
@@ -189,10 +189,10 @@ func (l *lister) checks(w *where, along bool) {
 	// An id has the time to the millisecond: in the millisecond of the limit, the row has it
 	// exactly.
 	if at := l.CreatedAfter; !at.IsZero() {
-		w.add("(id >= ? OR created_at > ?)", engine.IdAt(at.Add(time.Millisecond)), micros(at))
+		w.add("(id >= ? OR created_at > ?)", engine.IDAt(at.Add(time.Millisecond)), micros(at))
 	}
 	if at := l.CreatedBefore; !at.IsZero() {
-		w.add("(id < ? OR created_at < ?)", engine.IdAt(at), micros(at))
+		w.add("(id < ? OR created_at < ?)", engine.IDAt(at), micros(at))
 	}
 	if !l.UpdatedAfter.IsZero() && l.Sort != ByUpdated {
 		w.add("updated_at > ?", micros(l.UpdatedAfter))

@@ -383,7 +383,7 @@ func fill(b *testing.B, s *fixture, n int) {
 					}
 				}
 				at := start.Add(time.Duration(i) * time.Second)
-				id := engine.IdAt(at) | int64(i)&(1<<engine.RandomBits-1)
+				id := engine.IDAt(at) | int64(i)&(1<<engine.RandomBits-1)
 				title := k.Title
 				if k.Automation == "" {
 					title = fmt.Sprint("Fix number ", i)
@@ -483,7 +483,7 @@ func BenchmarkQueue(b *testing.B) {
 		}
 		return nil
 	}))
-	middle := RunID(engine.IdAt(s.at.Add(-150 * time.Second)))
+	middle := RunID(engine.IDAt(s.at.Add(-150 * time.Second)))
 	for name, q := range map[string]RunQuery{
 		"none": {}, "state": {States: []RunState{Queued}}, "automation": {Automation: "a7"}, "source": {Sources: []string{SourceWebhook}},
 		"updated after": {States: []RunState{Queued}, UpdatedAfter: s.at.Add(-time.Minute)}, "created after": {States: []RunState{Queued}, CreatedAfter: s.at.Add(-time.Minute)},

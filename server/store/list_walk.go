@@ -71,7 +71,7 @@ func (l *lister) bounds(w *where, id string) error {
 		w.add(id+" >= ?", l.least)
 	}
 	if !l.CreatedBefore.IsZero() {
-		w.add(id+" < ?", engine.IdAt(l.CreatedBefore.Add(time.Millisecond)))
+		w.add(id+" < ?", engine.IDAt(l.CreatedBefore.Add(time.Millisecond)))
 	}
 	if l.Sort == ByUpdated {
 		if l.part == inQueue {
@@ -110,7 +110,7 @@ var queuedAt = fmt.Sprintf("((id >> %d) + %d) * 1000", engine.RandomBits, engine
 // boundsInQueue is bounds for the order of queuedAt, in terms of the ids.
 func (l *lister) boundsInQueue(w *where, id string) error {
 	if !l.UpdatedAfter.IsZero() {
-		w.add(id+" >= ?", engine.IdAt(l.UpdatedAfter))
+		w.add(id+" >= ?", engine.IDAt(l.UpdatedAfter))
 	}
 	if l.After.ID == 0 {
 		return nil
@@ -121,7 +121,7 @@ func (l *lister) boundsInQueue(w *where, id string) error {
 	}
 	// If the cursor is at the beginning of a millisecond, the runs of this millisecond are
 	// compared by their ids. Else all of them come before it.
-	first, next := engine.IdAt(timeOf(micros)), engine.IdAt(timeOf(micros).Add(time.Millisecond))
+	first, next := engine.IDAt(timeOf(micros)), engine.IDAt(timeOf(micros).Add(time.Millisecond))
 	switch {
 	case l.Ascending && micros%1000 == 0:
 		w.add(id+" > ?", max(first-1, min(int64(l.After.ID), next-1)))

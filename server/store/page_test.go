@@ -72,7 +72,7 @@ func TestCountRuns(t *testing.T) {
 			continue
 		}
 		known++
-		since, want := engine.IdAt(q.CreatedAfter), make(map[RunState]int64)
+		since, want := engine.IDAt(q.CreatedAfter), make(map[RunState]int64)
 		q.CreatedAfter = time.Time{}
 		for _, r := range l.runs {
 			if l.wants(q, r) && int64(r.ID) >= since {

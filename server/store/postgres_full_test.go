@@ -244,7 +244,7 @@ func TestPostgresPlans(t *testing.T) {
 	}
 	db := must[*sql.DB](t)(sql.Open("pgx", f.cfg.URL))
 	defer func() { _ = db.Close() }()
-	first := engine.IdAt(f.at.Add(-24 * time.Hour))
+	first := engine.IDAt(f.at.Add(-24 * time.Hour))
 	step := int64((23*time.Hour).Milliseconds()<<engine.RandomBits) / int64(rows)
 	fill := func(query string, args ...any) {
 		t.Helper()

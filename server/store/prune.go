@@ -38,7 +38,7 @@ func (s *Deliveries) Prune(ctx context.Context, keep Retention) (deleted int64, 
 
 func (s *Deliveries) pruneWebhook(ctx context.Context, uid string, keep Retention) (deleted int64, err error) {
 	// What is older than the border goes: it is neither young nor among the newest.
-	border := engine.IdAt(s.Agreed().Add(-keep.Age))
+	border := engine.IDAt(s.Agreed().Add(-keep.Age))
 	if keep.Keep > 0 {
 		var kept int64
 		err := s.Read.QueryRowContext(ctx, "SELECT id FROM deliveries WHERE webhook_uid = $1 ORDER BY id DESC LIMIT 1 OFFSET $2", uid, keep.Keep-1).Scan(&kept)

@@ -36,7 +36,7 @@ func (s *Runs) Prune(ctx context.Context, keep RunRetention) (runs, transcripts 
 		transcripts, err = s.remove(ctx, func() ([]oldRow, error) {
 			// A run is no older than its id.
 			return s.store.Transcripts.old(ctx, `SELECT DISTINCT e.run_id FROM run_events e JOIN runs r ON r.id = e.run_id WHERE e.run_id < $1
-				AND r.updated_at < $2 AND r.state IN ('SUCCEEDED', 'FAILED', 'CANCELLED') ORDER BY e.run_id LIMIT $3`, engine.IdAt(old), micros(old), prunePage)
+				AND r.updated_at < $2 AND r.state IN ('SUCCEEDED', 'FAILED', 'CANCELLED') ORDER BY e.run_id LIMIT $3`, engine.IDAt(old), micros(old), prunePage)
 		}, func(tx *engine.Tx, v oldRow) error {
 			if v.seq == 0 {
 				return nil

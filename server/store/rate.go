@@ -35,7 +35,7 @@ func (s *Deliveries) countRate(tx *engine.Tx, d *NewDelivery) (*RateError, error
 	if !known {
 		since := d.ReceivedAt.Add(-RateWindow)
 		err := tx.Each("SELECT received_at FROM deliveries WHERE webhook_uid = $1 AND id >= $2 AND received_at > $3 AND "+countsForRate+" ORDER BY received_at",
-			[]any{d.WebhookUID, engine.IdAt(since.Add(-time.Minute)), micros(since)}, func(rows *sql.Rows) (bool, error) {
+			[]any{d.WebhookUID, engine.IDAt(since.Add(-time.Minute)), micros(since)}, func(rows *sql.Rows) (bool, error) {
 				var one int64
 				err := rows.Scan(&one)
 				times = append(times, one)

@@ -45,7 +45,7 @@ func (s *Deliveries) rememberEvent(tx *engine.Tx, r *NewRun, webhookUID string, 
 
 // pruneStartedEvents forgets events that are older than deliveries are kept.
 func (s *Deliveries) pruneStartedEvents(ctx context.Context, keep Retention) error {
-	old := engine.IdAt(s.Agreed().Add(-keep.Age))
+	old := engine.IDAt(s.Agreed().Add(-keep.Age))
 	return s.InSteps(ctx, engine.Task{Run: func(tx *engine.Tx, _ *engine.Step) (more bool, err error) {
 		n, err := tx.ExecCount(`DELETE FROM started_events WHERE event IN
 			(SELECT event FROM started_events WHERE delivery_id < $1 LIMIT $2)`, old, engine.StepRows)

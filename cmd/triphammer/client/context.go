@@ -18,6 +18,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"triphammer/cmd/triphammer/client/exit"
+	"triphammer/cmd/triphammer/client/settings"
 	"triphammer/cmd/triphammer/client/term"
 	"triphammer/server/api"
 	"triphammer/server/terms"
@@ -200,7 +201,7 @@ func callerText(w io.Writer, who api.Caller) string {
 
 // warnOfNearer says what wins over the current context here.
 func warnOfNearer(w io.Writer) {
-	for _, name := range targetFlags {
+	for _, name := range settings.TargetFlags {
 		if variable := "TRIPHAMMER_" + strings.ToUpper(name); os.Getenv(variable) != "" {
 			fmt.Fprintf(w, "warning: the variable %s is set here, and wins over the current context\n", variable)
 			return

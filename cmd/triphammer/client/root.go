@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strings"
 	"syscall"
+	"triphammer/cmd/triphammer/client/help"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -80,10 +81,10 @@ Begin with:  triphammer init demo && cd demo && triphammer dev`,
 	add("server", statusCommand(), openCommand(), statsCommand(), applyCommand(), sendCommand(), samplesCommand(), mcpCommand(), apiCommand(), contextCommand(), authCommand(), clockCommand())
 	add("objects", factoriesCommand(), webhooksCommand(), automationsCommand(), environmentsCommand(), agentsCommand(), deliveriesCommand(), runsCommand(), workersCommand(), schedulesCommand(),
 		appliesCommand(), definitionCommand(), secretsCommand(), keysCommand(), auditCommand(), schemesCommand())
-	root.AddCommand(versionCommand(), manCommand(), &cobra.Command{Use: "exit-codes", Short: "What the exit statuses mean", Long: exit.Topic})
+	root.AddCommand(versionCommand(), help.ManCommand(Version, Exactly("DIR")), &cobra.Command{Use: "exit-codes", Short: "What the exit statuses mean", Long: exit.Topic})
 	if !slices.ContainsFunc(root.Commands(), func(c *cobra.Command) bool { return c.Name() != "man" && len(args) > 0 && args[0] == c.Name() }) {
 		serve, _, _ := root.Find([]string{"serve"}) // it was added above
-		root.AddCommand(topicCommands(serve.Flags())...)
+		root.AddCommand(help.Commands(serve.Flags())...)
 	}
 	addCompletion(root)
 	for _, c := range root.Commands() {

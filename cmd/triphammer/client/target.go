@@ -31,7 +31,7 @@ func (t Target) None() bool { return t.server == "" && t.Data == "" }
 // A flag wins over all variables.
 func namedTarget(c *cobra.Command) (Target, error) {
 	var given []*pflag.Flag
-	for _, name := range targetFlags {
+	for _, name := range settings.TargetFlags {
 		if f := c.Flags().Lookup(name); f.Changed {
 			given = append(given, f)
 		}
@@ -44,7 +44,7 @@ func namedTarget(c *cobra.Command) (Target, error) {
 	case len(given) == 1:
 		return makeTarget(given[0].Name, given[0].Value.String(), "--"+given[0].Name)
 	}
-	for _, name := range targetFlags {
+	for _, name := range settings.TargetFlags {
 		variable := settings.VariableOf(c.Flags().Lookup(name))
 		if value := os.Getenv(variable); value != "" {
 			return makeTarget(name, value, "the variable "+variable)
@@ -52,9 +52,6 @@ func namedTarget(c *cobra.Command) (Target, error) {
 	}
 	return Target{}, nil
 }
-
-// targetFlags are the flags that name a server. Of their variables, an earlier one wins.
-var targetFlags = []string{"server", "data", "context"}
 
 func makeTarget(flag, value, by string) (Target, error) {
 	switch flag {

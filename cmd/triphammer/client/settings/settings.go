@@ -186,3 +186,6 @@ func FromEnvironment(flags *pflag.FlagSet, file map[string]string, names ...stri
 func VariableOf(f *pflag.Flag) string {
 	return "TRIPHAMMER_" + strings.ToUpper(strings.ReplaceAll(f.Name, "-", "_"))
 }
+
+// TargetFlags are the flags that name a server. Of their variables, an earlier one wins.
+var TargetFlags = []string{"server", "data", "context"}

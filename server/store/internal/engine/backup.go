@@ -21,7 +21,7 @@ var ErrBackup = errors.New("a backup is being made already")
 // over.
 const backupPages = 32
 
-// pageSize is that of SQLite.
+// PageSize is that of SQLite.
 const PageSize = 4096
 
 // backupReserve is how much room a backup leaves on the file system.

@@ -45,7 +45,7 @@ var (
 	ErrNewerSchema = errors.New("the store was written by a newer version of triphammer")
 )
 
-// metaCopying is of a store into which another one is being copied. No program opens it. The
+// MetaCopying is of a store into which another one is being copied. No program opens it. The
 // value says which.
 const MetaCopying = "copying"
 
@@ -229,14 +229,14 @@ func (s *DB) Open(ctx context.Context) error {
 	return nil
 }
 
-// readFile is a file that is only read and that no server uses, such as a backup.
+// ReadFile is a file that is only read and that no server uses, such as a backup.
 func ReadFile(path string) *DB {
 	s := quiet()
 	s.Read = NewDatabase(path, map[string]string{"mode": "ro", "immutable": "1"})
 	return s
 }
 
-// readPostgres connects to a database that is only read. A server may use it.
+// ReadPostgres connects to a database that is only read. A server may use it.
 func ReadPostgres(ctx context.Context, address string) (*DB, error) {
 	s := quiet()
 	p := newPostgres(s)
@@ -260,20 +260,20 @@ func ReadPostgres(ctx context.Context, address string) (*DB, error) {
 	return s, nil
 }
 
-// makeFile makes the file of a store into which another one is to be copied: from says which.
+// MakeFile makes the file of a store into which another one is to be copied: from says which.
 func MakeFile(ctx context.Context, path string, migrations fs.FS, from string) error {
 	s := quiet()
 	s.cfg.Path, s.cfg.Migrations = path, migrations
 	return s.create(ctx, s.cfg, func(s *DB) error { return s.setMeta(ctx, MetaCopying, from) })
 }
 
-// fillFile makes the tables of a store in a file. It is not on the disk before it is synced.
+// FillFile makes the tables of a store in a file. It is not on the disk before it is synced.
 func FillFile(ctx context.Context, path string, migrations fs.FS) error {
 	s := quiet()
 	return errors.Join(s.fill(ctx, path, migrations), s.closeHandles())
 }
 
-// makePostgres makes the tables of a store in a database into which another one is to be copied.
+// MakePostgres makes the tables of a store in a database into which another one is to be copied.
 func MakePostgres(ctx context.Context, address string, migrations fs.FS) error {
 	s := quiet()
 	p := newPostgres(s)
@@ -292,7 +292,7 @@ func MakePostgres(ctx context.Context, address string, migrations fs.FS) error {
 	return errors.Join(err, s.closeHandles())
 }
 
-// closeRead closes what was only read.
+// CloseRead closes what was only read.
 func (s *DB) CloseRead() { _ = s.closeHandles() }
 
 // quiet is a database whose writer does not run and that logs nothing: a copy uses its parts alone.

@@ -83,14 +83,14 @@ func (d *database) Connect(context.Context) (driver.Conn, error) { return d.driv
 // Driver implements driver.Connector.
 func (d *database) Driver() driver.Driver { return &d.driver }
 
-// durable are the settings of a store that serves.
+// Durable are the settings of a store that serves.
 func Durable(more map[string]string) map[string]string {
 	all := map[string]string{"_journal_mode": "WAL", "_synchronous": "FULL", "_txlock": "immediate"}
 	maps.Copy(all, more)
 	return all
 }
 
-// judge returns an error if a file is not a store. It does not change the file.
+// Judge returns an error if a file is not a store. It does not change the file.
 func Judge(ctx context.Context, path string) error {
 	f, err := os.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -213,7 +213,7 @@ func (s *DB) claimFile(ctx context.Context) error {
 	return err
 }
 
-// quickCheck checks a file that is small enough.
+// QuickCheck checks a file that is small enough.
 func QuickCheck(ctx context.Context, conn *sql.Conn, path string) error {
 	info, err := os.Stat(path)
 	if err != nil || info.Size() > maxChecked {

@@ -32,7 +32,7 @@ const breaksMark = "-- breaks:"
 // metaNeeds means.
 const firstLasting = 25
 
-// metaNeeds is the schema that a program must know at least.
+// MetaNeeds is the schema that a program must know at least.
 const MetaNeeds = "oldest program"
 
 // ErrOthers refuses a migration that breaks programs which use the store now.
@@ -46,7 +46,7 @@ type Migration struct {
 	breaks bool
 }
 
-// migrationsOf are the migrations in a folder, in order.
+// MigrationsOf are the migrations in a folder, in order.
 func MigrationsOf(files fs.FS, folder string) (all []Migration, err error) {
 	names, err := fs.Glob(files, folder+"/*.sql")
 	slices.Sort(names)
@@ -83,7 +83,7 @@ func needs(all []Migration) int {
 	return oldest
 }
 
-// mayOpen refuses a schema that this program cannot use. needed is what the store says of the
+// MayOpen refuses a schema that this program cannot use. needed is what the store says of the
 // programs that can.
 func MayOpen(have int, needed string, known int) error {
 	if have <= known {
@@ -189,10 +189,10 @@ func (p *postgres) migrate(ctx context.Context, all []Migration, fresh bool) (er
 	return tx.Commit()
 }
 
-// lockTime is how long to wait for the connections of a program that has just ended.
+// LockTime is how long to wait for the connections of a program that has just ended.
 const LockTime = 5 * time.Second
 
-// othersGone returns ErrOthers if other programs are connected, and stay. It does not run in a
+// OthersGone returns ErrOthers if other programs are connected, and stay. It does not run in a
 // transaction, which would see the same connections each time.
 func OthersGone(ctx context.Context, scan func(query string, into ...any) error) error {
 	for end := time.Now().Add(LockTime); ; {

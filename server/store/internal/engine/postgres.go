@@ -124,7 +124,7 @@ func Away(err error) bool {
 // errConnection is an error of a connection that is lost.
 var errConnection = fmt.Errorf("%w: the connection to the database is lost", ErrUnavailable)
 
-// postgresConfig reads the address of a database.
+// PostgresConfig reads the address of a database.
 func PostgresConfig(address string) (*pgx.ConnConfig, error) {
 	config, err := pgx.ParseConfig(address)
 	if err != nil && strings.Contains(err.Error(), "failed to configure TLS") {

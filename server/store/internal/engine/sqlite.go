@@ -217,7 +217,7 @@ func assertDurable(ctx context.Context, conn *sql.Conn) error {
 	return nil
 }
 
-// maxProblems bounds what an answer says of damage.
+// MaxProblems bounds what an answer says of damage.
 const MaxProblems = 20
 
 func (s *sqlite) integrity(ctx context.Context) (problems []string, err error) {

@@ -38,14 +38,14 @@ func (st *Step) Takes(size int64) bool {
 	return true
 }
 
-// task is a long task in steps.
+// Task is a long task in steps.
 type Task struct {
 	Run   func(tx *Tx, st *Step) (more bool, err error) // one of them, on the writer
 	alone bool                                          // without a transaction
 	after func() error                                  // after each, beside the writer; may be nil
 }
 
-// inSteps runs one step after the other until there are no more. Each has a transaction
+// InSteps runs one step after the other until there are no more. Each has a transaction
 // of its own, which the writer runs when no other write waits. The pauses between the
 // steps leave the disk to others.
 func (s *DB) InSteps(ctx context.Context, t Task) error {

@@ -77,14 +77,14 @@ type job struct {
 	alone    bool      // a step without a transaction
 }
 
-// do commits the changes of fn, and returns when they are on the disk. fn runs on the
+// Do commits the changes of fn, and returns when they are on the disk. fn runs on the
 // writer's goroutine and connection, and nothing else runs at the same time. If fn
 // fails, its changes are dropped; other jobs of the transaction are not affected.
 func (s *DB) Do(ctx context.Context, fn func(tx *Tx) error) error {
 	return s.submit(s.jobs, &job{ctx: ctx, fn: fn, done: make(chan error, 1)})
 }
 
-// grow is do for changes that add something.
+// Grow is Do for changes that add something.
 func (s *DB) Grow(ctx context.Context, fn func(tx *Tx) error) error {
 	return s.submit(s.jobs, &job{ctx: ctx, fn: fn, grows: true, done: make(chan error, 1)})
 }
@@ -431,7 +431,7 @@ func (s *DB) each(ctx context.Context, query string, args []any, visit func(rows
 	return rows.Err()
 }
 
-// list reads rows from the read pool.
+// List reads rows from the read pool.
 func List[T any](ctx context.Context, s *DB, scan func(rows *sql.Rows) (T, error), query string, args ...any) ([]T, error) {
 	if err := CheckPlaceholders(query); err != nil {
 		return nil, err
@@ -443,7 +443,7 @@ func List[T any](ctx context.Context, s *DB, scan func(rows *sql.Rows) (T, error
 	return ScanAll(rows, scan)
 }
 
-// scanAll reads the rows of a query.
+// ScanAll reads the rows of a query.
 func ScanAll[T any](rows *sql.Rows, scan func(rows *sql.Rows) (T, error)) ([]T, error) {
 	defer func() { _ = rows.Close() }()
 	all := []T{}
@@ -469,7 +469,7 @@ func First[T any](all []T, err error) (T, error) {
 	return all[0], nil
 }
 
-// checkPlaceholders refuses a statement whose $1, $2 … do not first appear in ascending
+// CheckPlaceholders refuses a statement whose $1, $2 … do not first appear in ascending
 // order: go-sqlite3 numbers them by appearance and would mix up the values.
 func CheckPlaceholders(query string) error {
 	last := 0
@@ -489,7 +489,7 @@ func CheckPlaceholders(query string) error {
 	return nil
 }
 
-// scanText reads a row of one text.
+// ScanText reads a row of one text.
 func ScanText(rows *sql.Rows) (string, error) {
 	var text string
 	err := rows.Scan(&text)

@@ -1,4 +1,4 @@
-package client
+package help
 
 import (
 	"fmt"
@@ -57,7 +57,7 @@ func VariablesTopic(flags *pflag.FlagSet) docs.Topic {
 		b.WriteString("\nEach setting of serve has a variable, and workers and dev take those of their flags:\n")
 		last := ""
 		for _, f := range all {
-			if f.Hidden || slices.Contains(targetFlags, f.Name) {
+			if f.Hidden || slices.Contains(settings.TargetFlags, f.Name) {
 				continue
 			}
 			if group := settings.GroupOf(f); group != last {

@@ -1,4 +1,4 @@
-package client
+package help
 
 import (
 	"fmt"
@@ -19,7 +19,8 @@ func Topics(settings *pflag.FlagSet) []docs.Topic {
 	return append(slices.Clone(docs.Topics()), signaturesTopic(), VariablesTopic(settings), contextsTopic, deployTopic)
 }
 
-func topicCommands(settings *pflag.FlagSet) (all []*cobra.Command) {
+// Commands are the topics as commands of triphammer help.
+func Commands(settings *pflag.FlagSet) (all []*cobra.Command) {
 	for _, topic := range Topics(settings) {
 		c := &cobra.Command{Use: topic.Name, Short: plainText(topic.Short), Long: TopicText(topic, topicWidth)}
 		c.SetHelpFunc(func(c *cobra.Command, _ []string) {

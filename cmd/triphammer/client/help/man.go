@@ -1,4 +1,5 @@
-package client
+// Package help is the help of triphammer beside the commands' own: topics, and manual pages.
+package help
 
 import (
 	"fmt"
@@ -13,33 +14,36 @@ import (
 	"triphammer/cmd/triphammer/client/settings"
 )
 
-// manCommand writes the manual pages that packages install. The text is that of --help, so
+// ManCommand writes the manual pages that packages install. The text is that of --help, so
 // there is one text to keep right.
-func manCommand() *cobra.Command {
+func ManCommand(version string, args cobra.PositionalArgs) *cobra.Command {
 	var date string
 	c := &cobra.Command{
-		Use: "man DIR", Short: "Write a manual page for each command into a folder", Hidden: true, Args: Exactly("DIR"),
+		Use: "man DIR", Short: "Write a manual page for each command into a folder", Hidden: true, Args: args,
 		RunE: func(c *cobra.Command, args []string) error {
 			if err := os.MkdirAll(args[0], 0o755); err != nil {
 				return exit.With(exit.Usage, "%w", err)
 			}
-			return writeManual(c.Root(), args[0], date)
+			return writeManual(c.Root(), args[0], manual{date: date, version: version})
 		},
 	}
 	c.Flags().StringVar(&date, "date", "", "the day that the pages name")
 	return c
 }
 
+// manual is what all pages say.
+type manual struct{ date, version string }
+
 // writeManual writes the page of a command, and those of the commands below it.
-func writeManual(c *cobra.Command, dir, date string) error {
+func writeManual(c *cobra.Command, dir string, m manual) error {
 	if c.Hidden || c.Name() == "help" {
 		return nil
 	}
-	if err := os.WriteFile(filepath.Join(dir, manName(c)+".1"), []byte(manPage(c, date)), 0o644); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, manName(c)+".1"), []byte(manPage(c, m)), 0o644); err != nil {
 		return exit.With(exit.Bad, "%w", err)
 	}
 	for _, below := range c.Commands() {
-		if err := writeManual(below, dir, date); err != nil {
+		if err := writeManual(below, dir, m); err != nil {
 			return err
 		}
 	}
@@ -49,11 +53,11 @@ func writeManual(c *cobra.Command, dir, date string) error {
 func manName(c *cobra.Command) string { return strings.ReplaceAll(c.CommandPath(), " ", "-") }
 
 // manPage is the page of a command in the language of man(7).
-func manPage(c *cobra.Command, date string) string {
+func manPage(c *cobra.Command, m manual) string {
 	c.InitDefaultHelpFlag()
 	var b strings.Builder
 	section := func(name string) { fmt.Fprintf(&b, ".SH %s\n", name) }
-	fmt.Fprintf(&b, ".TH %q 1 %q %q %q\n", strings.ToUpper(manName(c)), date, "triphammer "+Version, "Triphammer")
+	fmt.Fprintf(&b, ".TH %q 1 %q %q %q\n", strings.ToUpper(manName(c)), m.date, "triphammer "+m.version, "Triphammer")
 	section("NAME")
 	fmt.Fprintf(&b, "%s \\- %s\n", manText(manName(c)), manText(c.Short))
 	section("SYNOPSIS")
