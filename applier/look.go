@@ -44,7 +44,6 @@ func (a *Applier) takeKick() string {
 	return trigger
 }
 
-// head looks at the source.
 func (a *Applier) head(ctx context.Context) (gitrepo.Commit, error) {
 	a.mu.Lock()
 	a.state.Looking = a.cfg.Now()

@@ -291,7 +291,6 @@ func compile(d *document, n *schema.Node, prefix string) *filter.Filter {
 	return f
 }
 
-// problems reports what is wrong with a filter.
 func (d *document) problems(all []filter.Problem, prefix string) {
 	for _, p := range all {
 		d.Error(schema.At{Line: p.Line, Column: p.Column}, schema.InvalidFilter, p.Hint, prefix+p.Path+": "+p.Message)

@@ -18,7 +18,6 @@ type Definition struct {
 	Values []schema.Value
 }
 
-// definitions lists every definition of a valid tree.
 func (l *loader) definitions() {
 	l.factory.Definitions = make([]Definition, 0, len(l.docs))
 	var defaults []schema.Value

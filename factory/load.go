@@ -521,7 +521,6 @@ func (l *loader) fault(name, code, hint, message string) {
 	l.report.Diagnostics = append(l.report.Diagnostics, c.Found...)
 }
 
-// add reads and parses a definition file.
 func (l *loader) add(k *kind, resource, name string, info fs.FileInfo) error {
 	id := k.id + " " + resource
 	if first, twice := l.places[id]; twice {

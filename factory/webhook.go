@@ -161,7 +161,6 @@ func (l *loader) scheme(d *document, w *Webhook) {
 	}
 }
 
-// signature reads the signature mapping of the file.
 func (l *loader) signature(d *document, w *Webhook) {
 	n := d.Root.Get("signature")
 	switch {

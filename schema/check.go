@@ -117,7 +117,6 @@ func mismatch(c *Collector, n *Node, shape *Shape, name string) {
 	c.Error(n.At, cmp.Or(shape.Code, TypeMismatch), hint, fmt.Sprintf("%s is %s where %s is expected", name, n.Kind, typeNames[shape.Type]))
 }
 
-// fill is the hint for an absent value.
 func (s *Shape) fill() string {
 	if s.Nullable {
 		return "give it a value, or take it out"

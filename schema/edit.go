@@ -372,7 +372,6 @@ func (e *editor) hasComment(entries []entry) bool {
 	return false
 }
 
-// replace writes a value anew.
 func (e *editor) replace(raw *yaml.Node, want *Node, p place) {
 	nothing := isEmpty(raw)
 	block := (raw.Kind == yaml.MappingNode || raw.Kind == yaml.SequenceNode) && raw.Style&yaml.FlowStyle == 0

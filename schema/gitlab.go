@@ -49,7 +49,6 @@ func fingerprints(r *Report, opt PrintOptions) []string {
 	return all
 }
 
-// full is the message with its hint.
 func (d *Diagnostic) full() string {
 	if d.Hint == "" {
 		return d.Message

@@ -79,7 +79,6 @@ func supported(path string, storage *filesystem.Storage) error {
 	return nil
 }
 
-// commit reads a commit object.
 func (o *objects) commit(hash plumbing.Hash) (*object.Commit, error) {
 	if err := o.bounded(hash, "commit"); err != nil {
 		return nil, err
@@ -88,7 +87,6 @@ func (o *objects) commit(hash plumbing.Hash) (*object.Commit, error) {
 	return c, o.damaged(err, "commit", hash)
 }
 
-// tree reads a tree object.
 func (o *objects) tree(hash plumbing.Hash) (*object.Tree, error) {
 	if err := o.bounded(hash, "tree"); err != nil {
 		return nil, err

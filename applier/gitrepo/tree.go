@@ -103,7 +103,6 @@ func (t *treeFS) read(do func(*objects) error) (err error) {
 	return do(fresh)
 }
 
-// children lists a folder.
 func (t *treeFS) children(n *node) (map[string]*node, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -347,7 +347,6 @@ func ordered(n *schema.Node, shape *schema.Shape) *schema.Node {
 	return &out
 }
 
-// merged applies a merge patch (RFC 7396).
 func merged(n, patch *schema.Node) *schema.Node {
 	if patch.Kind != schema.Mapping {
 		return patch

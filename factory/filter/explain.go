@@ -45,7 +45,6 @@ func (e *evaluator) value() span {
 	return span{start, e.Pos}
 }
 
-// pattern evaluates an object pattern on an object.
 func (e *evaluator) pattern(p *pattern, at span) bool {
 	values := e.fields(p, at)
 	matched := true

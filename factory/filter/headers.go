@@ -103,7 +103,6 @@ func isHeaderValue(s string) bool {
 	return s != "" && len(s) <= MaxHeader && strings.TrimFunc(s, printable) == "" && strings.TrimSpace(s) == s
 }
 
-// accepts evaluates the condition on headers.
 func (r *rule) accepts(headers map[string]string) bool {
 	value, there := headers[r.key]
 	is := func(s scalar) bool { return there && s.key[1:] == value }

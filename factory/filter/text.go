@@ -86,7 +86,6 @@ func texts(set []scalar) string {
 	return "[" + strings.Join(slices.Compact(all), ",") + "]"
 }
 
-// text is the value as JSON.
 func (v scalar) text() string {
 	switch v.key {
 	case keyTrue:

@@ -130,7 +130,6 @@ func (x *Index) Match(d Delivery, dst []Match) (matched []Match, open []native.Q
 	return dst, open, nil
 }
 
-// read reads a delivery of a sender.
 func read(sender *native.Sender, d Delivery, accounts []string) *native.Payload {
 	return sender.Read(native.Delivery{Header: d.Headers, Body: d.Body, Accounts: accounts, Answers: d.Answers, Open: d.Open})
 }

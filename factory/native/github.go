@@ -123,7 +123,6 @@ func githubByPerson(author string) Condition {
 	return Condition{Source: at(author + ".type"), OneOf: []string{"Bot"}, Not: true}
 }
 
-// mentioned holds if somebody is mentioned.
 func mentioned(s Source) Condition { return Condition{Source: s} }
 
 // githubMentions are the logins, and the teams as organization/team, that a text mentions.

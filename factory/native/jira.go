@@ -105,7 +105,6 @@ func jiraEvent(name string) Condition {
 	return Condition{Source: at("webhookEvent"), OneOf: []string{name}}
 }
 
-// jiraChange reads the change of a field.
 func jiraChange(field string, read func(get func(string) string) []string) Source {
 	return items("changelog.items[] of "+field, "changelog.items[]", func(_ *Payload, get func(string) string) []string {
 		if get("field") != field {

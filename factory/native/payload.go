@@ -180,5 +180,4 @@ func (e *Event) LinkOf(p *Payload) string {
 	return ""
 }
 
-// header is the place of a header.
 func header(name string) string { return headerMark + http.CanonicalHeaderKey(name) }

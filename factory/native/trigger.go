@@ -153,7 +153,6 @@ func (t *Trigger) Explain(p *Payload) Verdict {
 	return v
 }
 
-// describe names the events of a delivery.
 func (p *Payload) describe() string {
 	var names []string
 	for _, e := range p.Events() {
@@ -180,7 +179,6 @@ func (f *Filter) want() string {
 	return strings.Join(parts, " and ")
 }
 
-// show are the first values of a list.
 func show(values []string) string {
 	const most, longest = 5, 120
 	if len(values) == 0 {

@@ -30,7 +30,7 @@ var codeRows = []*Scheme{
 	{
 		Name: "adyen", Provider: "Adyen", Source: "https://docs.adyen.com/development-resources/webhooks/secure-webhooks/verify-hmac-signatures/",
 		Setup: "Customer Area → Developers → Webhooks → Standard webhook: the URL as server configuration, method JSON; generate the HMAC key there. It is the secret, in hex.",
-		Note:  "Eight fields of each item are signed, not the body: other fields of an item can be changed by whoever sees one. No time is signed.",
+		Note:  "Eight fields of each item are signed, not the body: somebody who sees an item can change its other fields. No time is signed.",
 		Proof: Published, Key: KeyHex, Encoding: Base64,
 		Forms: []Form{{Field: "notificationItems.*.NotificationRequestItem.additionalData.hmacSignature"}},
 		code:  adyen{},

@@ -457,7 +457,6 @@ func (st *state) decode(enc Encoding, text string) ([]byte, bool) {
 	return st.decoded[:n], err == nil
 }
 
-// encode is the inverse of decode.
 func (enc Encoding) encode(sum []byte) string {
 	switch enc {
 	case Base64:

@@ -192,7 +192,6 @@ func (s *Scheme) takes(o Options) error {
 	return nil
 }
 
-// coherent checks that the options fit together.
 func (s *Scheme) coherent(o Options) error {
 	if !s.Generic() || s.Algorithm == Token {
 		return nil

@@ -65,7 +65,7 @@ func (s *Scheme) derivedSteps() []string {
 	steps := []string{s.Setup, "The URL is {url}."}
 	switch {
 	case s.asymmetric():
-		steps = append(steps, fmt.Sprintf("Set {secret} to the sender's public key (%s). It is not secret, but who can change it can send.", s.Key))
+		steps = append(steps, fmt.Sprintf("Set {secret} to the sender's public key (%s). It is not secret, but somebody who can change it can send deliveries.", s.Key))
 	case s.SecretIsYours():
 		steps = append(steps, "Enter the value of {secret} there. Nobody can read it here again; if it is lost, rotate it.")
 	default:

@@ -31,7 +31,6 @@ type JWT struct {
 	Keys         bool     // the secret may hold several keys with white space between them: the sender's current and next
 }
 
-// words describes the token.
 func (j *JWT) words() string {
 	text := "a JSON Web Token, HS256 with the secret as it is"
 	if j.Keys {
@@ -160,7 +159,6 @@ func openJWT(token string, keys [][]byte) (claims, *Error) {
 	return c, nil
 }
 
-// hold checks the claims against the request.
 func (j *JWT) hold(c claims, r *Request) *Error {
 	other := func(claim string) *Error {
 		return failure(SignatureMismatch, "the token's %s is not of this request", claim)
@@ -183,7 +181,6 @@ func (j *JWT) hold(c claims, r *Request) *Error {
 	return nil
 }
 
-// sameHash tells whether text is the SHA-256 of data.
 func sameHash(text string, enc Encoding, data []byte) bool {
 	st := &state{}
 	got, ok := st.decode(enc, text)

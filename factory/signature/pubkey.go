@@ -39,7 +39,6 @@ func (m *message) BlockSize() int              { return 1 }
 // minRSABits is the length of the shortest RSA key that is accepted.
 const minRSABits = 2048
 
-// publicKey reads the sender's public key.
 func (s *Scheme) publicKey(secret string) (func(signature, sum []byte) bool, error) {
 	der, err := s.keyBytes(secret)
 	if err != nil {

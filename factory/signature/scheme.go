@@ -290,13 +290,13 @@ func (s *Scheme) TimeWords() string {
 	case s.Tolerance > 0 && s.JWT != nil && s.JWT.Expires:
 		return fmt.Sprintf("good until the token expires, with %d seconds for clocks", int(s.Tolerance.Seconds()))
 	case s.Generic() && slices.Contains(s.Options, "toleranceSeconds"):
-		return fmt.Sprintf("if `signature.template` has `{ts}`, at most %d seconds from now, either way, unless `signature.toleranceSeconds` is another; else none is signed", int(genericTolerance.Seconds()))
+		return fmt.Sprintf("if `signature.template` has `{ts}`, at most %d seconds from now, either way, unless `signature.toleranceSeconds` sets another limit; otherwise no time is signed", int(genericTolerance.Seconds()))
 	case s.Tolerance > 0:
 		return fmt.Sprintf("at most %d seconds from now, either way", int(s.Tolerance.Seconds()))
 	case slices.Contains(s.Options, "toleranceSeconds"):
 		return "signed, and not limited unless `signature.toleranceSeconds` is set"
 	}
-	return "none is signed: what was sent once can be sent again, and only its identity tells"
+	return "not signed: a request can be sent again, and only its identity tells that it is a duplicate"
 }
 
 // Method says in words how the sender proves itself.

@@ -303,7 +303,7 @@ var certainRows = []*Scheme{
 	{
 		Name: "mailgun", Provider: "Mailgun", Source: "https://documentation.mailgun.com/docs/mailgun/user-manual/webhooks/securing-webhooks",
 		Setup:    "Send → Sending → Webhooks → Add webhook: the URL. The secret is the HTTP webhook signing key of the account.",
-		Note:     "The signature stands in the body and covers a time and a token only: whoever sees one delivery can send others. Set `signature.toleranceSeconds`, and prefer a webhook of authMode url_token.",
+		Note:     "The signature stands in the body and covers only a time and a token: somebody who sees one delivery can send others. Set `signature.toleranceSeconds`, and prefer a webhook of authMode url_token.",
 		Template: "{json:signature.timestamp}{json:signature.token}", TimeField: "signature.timestamp",
 		Forms: []Form{{Field: "signature.signature"}},
 	},

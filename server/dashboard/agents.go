@@ -142,7 +142,6 @@ func agentForm(v *Visit) (page AgentForm, err error) {
 	return page, err
 }
 
-// offer reads the choices of the form.
 func (p *AgentForm) offer(v *Visit) error {
 	known, err := v.agents(p.Home.Name)
 	if err != nil {

@@ -188,7 +188,6 @@ func automationPage(v *Visit, factory, name string) (page Automation, err error)
 	return page, err
 }
 
-// automation finds a live automation.
 func (v *Visit) automation(factory, name string) (found api.Automation, err error) {
 	list, err := all[api.Automation](v, "/automations", url.Values{"factory": {factory}}, maxListed)
 	if err != nil {
@@ -348,7 +347,6 @@ func (p *AutomationForm) fill(triggers []map[string]json.RawMessage) bool {
 	return showable(p.Payload)
 }
 
-// offer reads the choices of the form.
 func (p *AutomationForm) offer(v *Visit) error {
 	of := url.Values{"factory": {p.Home.Name}}
 	hooks, err := all[api.Webhook](v, "/webhooks", of, maxListed)

@@ -69,7 +69,6 @@ func worst(states []string) (kind, say string) {
 	return "ok", "it started runs"
 }
 
-// runBelt is the belt of a run.
 func runBelt(r api.Run) belt {
 	state := runState(r.State)
 	return belt{len(stages), len(stages) - 1, state.Kind, strings.ToLower(state.Word)}
@@ -78,7 +77,6 @@ func runBelt(r api.Run) belt {
 // state is a state: a mark, a word and a colour.
 type state struct{ Kind, Word string }
 
-// runState is the state of a run for people.
 func runState(s string) state {
 	switch s {
 	case string(store.Succeeded):

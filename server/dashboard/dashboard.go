@@ -54,7 +54,6 @@ func (r *Route) Handle(v *Visit) (Content, error) {
 	return r.handle(v)
 }
 
-// get is the route of a page.
 func get[T Content](path string, handle func(*Visit) (T, error)) Route {
 	return Route{Method: "GET", Path: path, handle: func(v *Visit) (Content, error) { return handle(v) }}
 }

@@ -102,7 +102,6 @@ func findingsOf(all schema.Diagnostics, text func(path string) string, to func(p
 	return shown
 }
 
-// occasion describes the trigger of an apply.
 func occasion(trigger string) string {
 	in, known := map[string]string{
 		"watch": "found in the repository", "start": "at the start of the server", "retry": "tried again", "secret": "after a secret was set",

@@ -183,7 +183,6 @@ func (v *Visit) stats(factory, since string) (s api.Stats, err error) {
 	return s, v.Get("/stats?"+query.Encode(), &s)
 }
 
-// webhookNames are the names of the live webhooks.
 func (v *Visit) webhookNames(factory string) (names []string, err error) {
 	query := url.Values{}
 	if factory != "" {
@@ -197,7 +196,6 @@ func (v *Visit) webhookNames(factory string) (names []string, err error) {
 	return slices.Compact(names), err
 }
 
-// shellWord quotes a word for a shell.
 func shellWord(word string) string {
 	if word != "" && strings.Trim(word, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_./:") == "" {
 		return word

@@ -275,7 +275,6 @@ func typedRepositories(form url.Values, before []repository) (all []repository) 
 	return all
 }
 
-// valuesOf are the values of the list.
 func valuesOf(all []repository) (list []map[string]json.RawMessage) {
 	for _, r := range all {
 		list = append(list, r.was)

@@ -258,7 +258,6 @@ func told(err error) (*Refused, error) {
 	return nil, err
 }
 
-// verdictOf are the findings of a refusal.
 func verdictOf(refused *Refused) schema.Diagnostics {
 	if refused.Verdict == nil {
 		return nil
@@ -322,7 +321,6 @@ func (p *Editor) refuse(v *Visit, err error) error {
 	return nil
 }
 
-// committed describes the result of a change.
 func committed(c api.Change) string {
 	switch {
 	case c.Unchanged:

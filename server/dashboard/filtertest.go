@@ -151,7 +151,6 @@ func filterPage(v *Visit, route string) (page FilterTest, err error) {
 	return page, nil
 }
 
-// failed shows a problem of the API beside the form.
 func (t FilterTest) failed(err error) (FilterTest, error) {
 	if refused := (*Refused)(nil); errors.As(err, &refused) && refused.Status < 500 {
 		t.Error = refused.Message
@@ -194,7 +193,6 @@ func (t FilterTest) request() (r api.TestFilter, err error) {
 	return r, nil
 }
 
-// recent are the newest accepted deliveries.
 func (v *Visit) recent(factory, webhook string) ([]api.Delivery, error) {
 	query := url.Values{"outcome": {string(store.Accepted)}, "limit": {"50"}}
 	for name, value := range map[string]string{"factory": factory, "webhook": webhook} {
@@ -225,7 +223,6 @@ func (v *Visit) nearest(delivery string) string {
 	return name
 }
 
-// backTest tries the test on the last deliveries.
 func (v *Visit) backTest(page *FilterTest, request api.TestFilter, recent []api.Delivery) {
 	request.Payload, request.Headers, request.Webhook = nil, nil, ""
 	for _, d := range recent[:min(len(recent), backTests)] {

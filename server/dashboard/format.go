@@ -17,7 +17,6 @@ import (
 // Now is the clock of the pages.
 var Now = time.Now
 
-// common are the functions of all templates.
 func common() template.FuncMap {
 	return template.FuncMap{
 		"asset": assetURL, "icon": icon, "pill": pill, "time": timeTag, "clock": clockTag, "day": day, "ago": ago, "took": tookOf, "bytes": event.Bytes, "number": number, "cost": event.USD,
@@ -111,7 +110,6 @@ func timeIn(at any) (t time.Time) {
 	return t.UTC()
 }
 
-// day is the heading of a day.
 func day(at any) string {
 	switch t, now := timeIn(at), Now().UTC(); t.Format(time.DateOnly) {
 	case now.Format(time.DateOnly):
@@ -171,7 +169,6 @@ func plural(n any, thing string) string {
 	return text + " " + thing
 }
 
-// short is the beginning of a hash.
 func short(hash string) string {
 	if len(hash) > 7 {
 		return hash[:7]

@@ -97,7 +97,6 @@ func (p *definitionForm) begin(v *Visit, kind string) error {
 	return nil
 }
 
-// typed takes the typed values.
 func (p *definitionForm) typed(v *Visit, kind string) error {
 	value := func(name string) string { return strings.TrimSpace(v.Form.Get(name)) }
 	p.New, p.Name, p.Seen, p.Message = value("new") != "", value("name"), value("base"), value("message")
@@ -204,7 +203,6 @@ func (k *kept) refuse(refused *Refused) {
 	k.Failed, k.Findings = refused.Message, plainFindings(refused)
 }
 
-// load makes the page of a definition.
 func (p *resourcePage) load(v *Visit, kind, factory, name string) (err error) {
 	if p.Page, err = v.Page(strings.ToUpper(kind[:1]) + kind[1:] + " " + name); err != nil {
 		return err
@@ -386,7 +384,6 @@ func shown(f field, raw json.RawMessage) (text string, ok bool) {
 	return text, true
 }
 
-// show are the texts of the fields.
 func (p *definitionForm) show(fields map[string]field) url.Values {
 	texts := make(url.Values)
 	for key, f := range fields {

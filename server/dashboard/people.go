@@ -93,7 +93,6 @@ func lastUse(k api.Key) time.Time {
 	return *k.LastUsedAt
 }
 
-// peopleAgain shows the page with a refused form.
 func (v *Visit) peopleAgain(err error) (Content, error) {
 	refused := (*Refused)(nil)
 	if !errors.As(err, &refused) || refused.Status >= 500 {

@@ -59,7 +59,6 @@ func init() {
 	functions["float"] = func(n int64) float64 { return float64(n) }
 }
 
-// runSources are the sources that a run can have.
 func runSources() []string {
 	all := []string{store.SourceWebhook}
 	for _, s := range native.Senders() {
@@ -68,7 +67,6 @@ func runSources() []string {
 	return append(all, store.SourceSchedule, store.SourceAPI)
 }
 
-// sourceName is the source of a run for people.
 func sourceName(source string) string {
 	for _, s := range native.Senders() {
 		if s.Source == source {
@@ -264,12 +262,10 @@ func (r RunPage) Command() string {
 	return "triphammer runs show " + r.Run.RunID
 }
 
-// runOf is the address of a run in the API.
 func runOf(v *Visit, more ...string) string {
 	return strings.Join(append([]string{"/agent/runs/" + url.PathEscape(v.Param("id"))}, more...), "/")
 }
 
-// events reads a part of the transcript.
 func events(v *Visit, query url.Values) ([]api.Event, bool, error) {
 	var t api.Transcript
 	err := v.Get(runOf(v, "transcript")+"?"+query.Encode(), &t)

@@ -270,7 +270,6 @@ func cancelRuns(v *Visit) (SeeOther, error) {
 	return SeeOther{To: list.With(), Said: plural(cancelled, "run") + " will be cancelled."}, nil
 }
 
-// rows reads a part of the list.
 func rows(v *Visit, query url.Values, states []string, cursor string) (all []RunRow, next string, err error) {
 	if len(states) == 0 {
 		return nil, "", nil

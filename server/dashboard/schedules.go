@@ -125,7 +125,6 @@ func scheduleForm(v *Visit) (page ScheduleForm, err error) {
 	return page, err
 }
 
-// scheduleOf is the address of a schedule in the API.
 func scheduleOf(v *Visit) string { return "/agent/schedules/" + url.PathEscape(v.Param("id")) }
 
 // scheduleConfig are the parts of the configuration of a schedule's runs that a form changes.
@@ -208,7 +207,6 @@ func written(f url.Values, was *api.Schedule) map[string]any {
 	return body
 }
 
-// scheduleAction makes the handler of a button.
 func scheduleAction(method, path, said string) func(*Visit) (SeeOther, error) {
 	return func(v *Visit) (SeeOther, error) {
 		return SeeOther{To: "/schedules", Said: said}, v.Send(method, scheduleOf(v)+path, nil, nil)

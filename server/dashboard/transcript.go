@@ -149,7 +149,6 @@ type reading struct {
 	started []api.Event // commands and uses of tools before the part; some go on
 }
 
-// entries are the entries of a part of a transcript.
 func (p reading) entries(events []api.Event) []entry {
 	var all []entry
 	started := make(map[string]int) // entries of this part that have not ended, by ID

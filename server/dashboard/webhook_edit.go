@@ -66,7 +66,6 @@ func newWebhookPage(v *Visit) (page NewWebhook, err error) {
 	return page, page.load(v)
 }
 
-// load reads the choices of the form.
 func (p *NewWebhook) load(v *Visit) (err error) {
 	if p.Page, err = v.Page("New webhook"); err != nil {
 		return err

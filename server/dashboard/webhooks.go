@@ -107,7 +107,6 @@ func webhooksPage(v *Visit) (page WebhookList, err error) {
 	return page, nil
 }
 
-// statsOf are the figures of a webhook.
 func statsOf(s api.Stats, w *api.Webhook) api.WebhookStats {
 	for _, one := range s.Webhooks {
 		if one.UID == w.UID && one.Factory == w.Factory {
@@ -201,7 +200,6 @@ func webhookPage(v *Visit) (page Webhook, err error) {
 	return page, nil
 }
 
-// webhook makes the page of a webhook.
 func (v *Visit) webhook(factory, name string) (page Webhook, err error) {
 	if page.Page, err = v.Page("Webhook " + name); err != nil {
 		return page, err

@@ -349,7 +349,6 @@ func (s *Service) record(ctx context.Context, hook *applier.Webhook, d store.Del
 	return recorded, err
 }
 
-// runs are the runs of the matched automations.
 func (s *Service) runs(ctx context.Context, hook *applier.Webhook, body []byte, matched []match.Match) (runs []store.NewRun) {
 	for _, m := range matched {
 		r := run.FromAutomation(hook.Revision, hook.Automations[m.Candidate], store.SourceWebhook)
@@ -412,7 +411,6 @@ func (s *Service) rejectBroken(ctx context.Context, a *incoming, failure *BodyEr
 	return s.reject(context.WithoutCancel(ctx), a, d, status)
 }
 
-// rejectSize records a body that is above the limit.
 func (s *Service) rejectSize(ctx context.Context, a *incoming) Answer {
 	if answer, ok := s.spendUnverified(a); !ok {
 		return answer

@@ -395,7 +395,6 @@ func (s *Service) testEach(revision *applier.Revision, def *factory.Automation, 
 	return r, asked
 }
 
-// result evaluates the filters of a candidate.
 func result(c match.Candidate, sent match.Delivery) TestResult {
 	if len(c.Triggers) == 0 {
 		return TestResult{PayloadCheck: Check{Detail: "there is no webhook trigger with a filter to test"}}

@@ -199,7 +199,6 @@ func (r *Repository) since(ctx context.Context, c Change, tip string) ([]Edit, e
 	return all, nil
 }
 
-// within tells whether a path is below a folder.
 func within(name, folder string) bool { return strings.HasPrefix(name, folder+"/") }
 
 // logFormat is the format of a commit for parseLog. Neither a name nor a subject has line breaks.
@@ -240,7 +239,6 @@ func parseLog(text string) map[string]Edit {
 	return edits
 }
 
-// parseCommit reads a commit in logFormat.
 func parseCommit(text string) (e Edit) {
 	head, rest, _ := strings.Cut(text, "\n")
 	hash, seconds, _ := strings.Cut(head, " ")

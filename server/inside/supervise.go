@@ -304,7 +304,6 @@ func (s *supervising) run(st step) (Ending, error) {
 	return e, nil
 }
 
-// add reports an event.
 func (s *supervising) add(e event.Event) {
 	told, err := Encode(e)
 	if err == nil {
@@ -324,7 +323,6 @@ func (s *supervising) phase(name string) (done func()) {
 	return func() { s.add(event.Phase{Name: name, DurationMS: Now().Sub(began).Milliseconds()}) }
 }
 
-// keep sends an artifact.
 func (s *supervising) keep(a event.Artifact, content io.Reader) {
 	err := s.report.Tell(FrameArtifact, a)
 	for buf := make([]byte, 64<<10); err == nil; {
@@ -344,7 +342,6 @@ func (s *supervising) keep(a event.Artifact, content io.Reader) {
 	}
 }
 
-// start starts a step.
 func (s *supervising) start(w wantedStep) {
 	s.now = w
 	if s.cut && !w.AfterStop {

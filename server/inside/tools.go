@@ -38,7 +38,6 @@ func (t Tools) Agents() string { return filepath.Join(string(t), "agents") }
 // Lib is the folder with the loader and the libraries.
 func (t Tools) Lib() string { return filepath.Join(string(t), "lib") }
 
-// path are the folders of programs.
 func (t Tools) path() string { return t.Bin() + string(filepath.ListSeparator) + t.Agents() }
 
 // toolsFolder is the name of the folder, in the folder of the runs.
@@ -204,7 +203,6 @@ func (t Tools) script(at, name, file, loader string) error {
 	return os.Chmod(filepath.Join(string(t), at), 0o755)
 }
 
-// shellQuoted is a word of a shell.
 func shellQuoted(text string) string { return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'" }
 
 // CopyTool copies a program, and replaces an existing file.

@@ -279,7 +279,6 @@ func commitOf(a *store.Apply) gitrepo.Commit {
 	return gitrepo.Commit{Hash: a.Commit, AuthorName: a.AuthorName, AuthorEmail: a.AuthorEmail, Subject: a.Subject, Time: a.CommitTime}
 }
 
-// tree opens the stored definition files of an apply.
 func (l *Ledger) tree(ctx context.Context, id store.ApplyID) (fs.FS, error) {
 	files, err := l.store.Applies.Files(ctx, id)
 	var s applier.Snapshot

@@ -176,7 +176,6 @@ func (w *Worker) ask(ctx context.Context, id store.DeliveryID, questions []store
 	return err
 }
 
-// tried notes the result of an attempt.
 func (w *Worker) tried(l *store.Lookup, err error) {
 	l.Attempts++
 	l.UpdatedAt = w.Now()

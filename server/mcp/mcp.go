@@ -284,7 +284,6 @@ func (r *refusal) Error() string {
 	return inert.Text(text)
 }
 
-// failed is the answer of a tool that failed.
 func failed(format string, args ...any) *sdk.CallToolResult {
 	return &sdk.CallToolResult{IsError: true, Content: []sdk.Content{&sdk.TextContent{Text: fmt.Sprintf(format, args...)}}}
 }

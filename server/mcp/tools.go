@@ -549,7 +549,6 @@ func segment(name string) string {
 	return strings.ReplaceAll(url.PathEscape(name), "%2F", "%252F")
 }
 
-// path is the path of a request about the run.
 func (r ofRun) path(what string) string {
 	return "/agent/runs/" + segment(r.RunID) + "/" + what
 }

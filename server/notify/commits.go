@@ -397,7 +397,6 @@ func (c *commits) tellEvent(ctx context.Context, kind, id string, s *applier.Sta
 	return err
 }
 
-// remember records which message was written last.
 func (c *commits) remember(subject string) {
 	if kind, id, _ := strings.Cut(subject, " "); kind == applyFailed {
 		c.spoken, c.over = id, ""

@@ -157,7 +157,6 @@ func (q *queue) attempt(ctx context.Context, n store.Notice) error {
 	return saved
 }
 
-// tell adds a notice to the outbox.
 func (q *queue) tell(ctx context.Context, subject string, body []byte) error {
 	dropped, err := q.store.Notices.Add(ctx, store.Notice{Recipient: q.recipient, Subject: subject, Body: body})
 	if dropped > 0 {

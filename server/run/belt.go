@@ -58,7 +58,6 @@ func (d *Desk) Belt(ctx context.Context, r *store.Run) ([]Stage, error) {
 	return b, nil
 }
 
-// waitsFor says why a queued run has not started.
 func (d *Desk) waitsFor(ctx context.Context, r *store.Run, spec *Spec) (string, error) {
 	switch {
 	case r.RunAt.After(d.cfg.Now()):

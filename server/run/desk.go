@@ -93,7 +93,6 @@ func NewDesk(cfg Config, local Local) *Desk {
 	return &Desk{cfg: cfg, local: local, feed: newFeed(cfg.Store)}
 }
 
-// works tells whether this process executes runs.
 func (d *Desk) works() bool { return d.local != nil && d.local.Works() }
 
 // Observation tells metrics what has just happened to a run here. A zero field did not happen.

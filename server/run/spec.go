@@ -167,7 +167,6 @@ func (s *Spec) settle(f *factory.Factory, settings factory.Settings) {
 // macHost is the worker that a run on macOS waits for, if it names no other worker.
 const macHost = "macos"
 
-// runOn takes the settings of the runner.
 func (s *Spec) runOn(r *factory.Runner) {
 	s.SetupCommands, s.DockerImage, s.Arch, s.Limits = r.SetupCommands, r.DockerImage, r.Arch, limitsOf(r.Resources)
 	if r.MacOS {
@@ -175,7 +174,6 @@ func (s *Spec) runOn(r *factory.Runner) {
 	}
 }
 
-// runIn takes the settings of the environment.
 func (s *Spec) runIn(f *factory.Factory, e *factory.Environment) {
 	s.Environment = environmentOf(f, e)
 	s.Secrets = append(s.Secrets, e.Secrets...)

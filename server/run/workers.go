@@ -54,7 +54,6 @@ func (d *Desk) WorkerOf(ctx context.Context, id string) (*store.Worker, error) {
 	return d.known.all[id], nil
 }
 
-// liveWorkers are the workers that are connected.
 func (d *Desk) liveWorkers(ctx context.Context) ([]*store.Worker, error) {
 	all, err := d.Workers(ctx)
 	return slices.DeleteFunc(all, func(w *store.Worker) bool { return !w.Live() }), err

@@ -146,7 +146,6 @@ func (a *attempt) run(ctx, always context.Context) (v verdict) {
 	return v
 }
 
-// lastSaid collects the last words of the agent.
 func (t *transcript) lastSaid(agent *harness.Start) lastSaid {
 	said := lastSaid{words: t.lastWords(), printed: t.lastPrinted(), result: t.verdict(), expected: agent.Parse != nil, trouble: t.troubled()}
 	if t.conversation().ID == "" { // a program that names no session may not be the harness's program

@@ -296,7 +296,6 @@ func (m *Manager) reapLost(ctx context.Context, lost []store.Held) {
 	}
 }
 
-// reaped logs attempts that were ended.
 func (m *Manager) reaped(ctx context.Context, ids []store.RunID, why string) {
 	for _, id := range ids {
 		if r, err := m.cfg.Store.Runs.Get(ctx, id); err == nil {

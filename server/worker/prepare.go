@@ -24,7 +24,6 @@ type Event struct {
 	Headers    map[string]string `json:"headers"`
 }
 
-// eventFile is the run.EventFile of a run.
 func eventFile(webhook string, d *store.Delivery) task.Attachment {
 	data, _ := json.MarshalIndent(Event{webhook, d.ID.String(), d.Headers}, "", "  ") // strings always encode
 	return task.Attachment{Name: run.EventFile, Data: append(data, '\n')}
@@ -144,7 +143,6 @@ func (a *attempt) prepare(ctx context.Context) (p prepared, err error) {
 	return p, nil
 }
 
-// skills reads the files of the skills.
 func (a *attempt) skills(ctx context.Context, skills []run.Skill) ([]run.Skill, error) {
 	for i, s := range skills {
 		skills[i].Files = make(map[string][]byte, len(s.Sums))
@@ -161,7 +159,6 @@ func (a *attempt) skills(ctx context.Context, skills []run.Skill) ([]run.Skill, 
 	return skills, nil
 }
 
-// chosen are the values with the names.
 func chosen(all map[string]secret.Value, names []string) map[string]secret.Value {
 	some := make(map[string]secret.Value, len(names))
 	for _, name := range names {

@@ -179,7 +179,6 @@ func (t *transcript) hidden(s string) string {
 	return strings.ToValidUTF8(string(t.hide.Redact([]byte(s))), "\uFFFD")
 }
 
-// add takes one event.
 func (t *transcript) add(e event.Event) {
 	t.mu.Lock()
 	t.last = time.Now()
@@ -275,7 +274,6 @@ func (t *transcript) append(e event.Event) {
 	t.number(entry)
 }
 
-// number gives an event its number in the transcript.
 func (t *transcript) number(e store.Event) {
 	if t.again != nil {
 		var ok bool

@@ -114,7 +114,6 @@ func (i *input) Write(data []byte) (int, error) {
 	return n, err
 }
 
-// converse has the turn.
 func (c *client) converse(ctx context.Context) (event.Result, error) {
 	var err error
 	c.agent, err = c.conn.Initialize(ctx, protocol.InitializeRequest{

@@ -44,7 +44,6 @@ type call struct {
 	began   time.Time
 }
 
-// update takes one notification.
 func (t *turn) update(u protocol.SessionUpdate) {
 	if u.UsageUpdate != nil {
 		t.spent(u.UsageUpdate.Cost)
@@ -75,7 +74,6 @@ func (t *turn) update(u protocol.SessionUpdate) {
 	}
 }
 
-// chunk joins the chunks of a message.
 func (t *turn) chunk(role string, c protocol.ContentBlock) {
 	if role != t.role || t.text.Len() > maxMessage {
 		t.flush()
@@ -84,7 +82,6 @@ func (t *turn) chunk(role string, c protocol.ContentBlock) {
 	t.text.WriteString(contentText(c))
 }
 
-// flush ends the message.
 func (t *turn) flush() {
 	if text := t.text.String(); strings.TrimSpace(text) != "" {
 		t.out.add(event.Message{Role: t.role, Text: text})
@@ -282,7 +279,6 @@ func (c *call) exit() *int {
 	return nil
 }
 
-// result is the output of a call.
 func (c *call) result() string {
 	if c.printed.Len() > 0 {
 		return c.printed.String()

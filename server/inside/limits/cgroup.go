@@ -233,12 +233,10 @@ type cgroup struct {
 // has tells whether the kernel enforces a limit. A nil cgroup enforces none.
 func (c *cgroup) has(controller string) bool { return c != nil && c.tree.has(controller) }
 
-// event reads a counter of a file of events.
 func (c *cgroup) event(file, name string) int64 {
 	return counter(filepath.Join(c.dir.Name(), file), name)
 }
 
-// counter reads a counter of a file.
 func counter(file, name string) int64 {
 	text, err := os.ReadFile(file)
 	if err != nil {
@@ -297,7 +295,6 @@ func (t *tree) removeGroups(dir string) error {
 	return t.rmdir(dir)
 }
 
-// write writes a value to a file of a group.
 func write(dir, file, value string) error {
 	return os.WriteFile(filepath.Join(dir, file), []byte(value), 0o644)
 }

@@ -295,7 +295,6 @@ func (g *Group) tooManyProcesses() {
 		"(resources.processes of its environment, or --run-processes of the server)", g.limits.Processes)
 }
 
-// exceed records the first limit that was exceeded.
 func (g *Group) exceed(format string, args ...any) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -331,7 +330,6 @@ func (g *Group) Close() error {
 	return g.cgroup.close()
 }
 
-// tasks counts the threads of the processes.
 func tasks(pids []int) (n int64) {
 	for _, pid := range pids {
 		if f := statFields(pid); len(f) > 17 {

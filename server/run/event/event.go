@@ -254,53 +254,22 @@ func (e Truncated) Says(limit int, why string) Truncated {
 	return e
 }
 
-// Kind implements Event.
-func (Status) Kind() string { return KindStatus }
-
-// Kind implements Event.
-func (Message) Kind() string { return KindMessage }
-
-// Kind implements Event.
-func (Command) Kind() string { return KindCommand }
-
-// Kind implements Event.
-func (Tool) Kind() string { return KindTool }
-
-// Kind implements Event.
-func (Output) Kind() string { return KindOutput }
-
-// Kind implements Event.
-func (File) Kind() string { return KindFile }
-
-// Kind implements Event.
-func (Usage) Kind() string { return KindUsage }
-
-// Kind implements Event.
-func (Ended) Kind() string { return KindExit }
-
-// Kind implements Event.
+func (Status) Kind() string       { return KindStatus }
+func (Message) Kind() string      { return KindMessage }
+func (Command) Kind() string      { return KindCommand }
+func (Tool) Kind() string         { return KindTool }
+func (Output) Kind() string       { return KindOutput }
+func (File) Kind() string         { return KindFile }
+func (Usage) Kind() string        { return KindUsage }
+func (Ended) Kind() string        { return KindExit }
 func (AgentStarted) Kind() string { return KindStarted }
-
-// Kind implements Event.
-func (Truncated) Kind() string { return KindTruncated }
-
-// Kind implements Event.
-func (Phase) Kind() string { return KindPhase }
-
-// Kind implements Event.
-func (Egress) Kind() string { return KindEgress }
-
-// Kind implements Event.
-func (Permission) Kind() string { return KindPermission }
-
-// Kind implements Event.
-func (Session) Kind() string { return KindSession }
-
-// Kind implements Event.
-func (Result) Kind() string { return KindResult }
-
-// Kind implements Event.
-func (Artifact) Kind() string { return KindArtifact }
+func (Truncated) Kind() string    { return KindTruncated }
+func (Phase) Kind() string        { return KindPhase }
+func (Egress) Kind() string       { return KindEgress }
+func (Permission) Kind() string   { return KindPermission }
+func (Session) Kind() string      { return KindSession }
+func (Result) Kind() string       { return KindResult }
+func (Artifact) Kind() string     { return KindArtifact }
 
 // MaxText bounds one text of one event, in bytes.
 const MaxText = 64 << 10

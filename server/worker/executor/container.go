@@ -62,7 +62,6 @@ type engines struct {
 // engineTime bounds each call of an engine, except the pull of an image.
 const engineTime = 30 * time.Second
 
-// engine is the container engine of this machine.
 func (e *Executor) engine() (*engine, error) {
 	e.engines.mu.Lock()
 	defer e.engines.mu.Unlock()
@@ -193,7 +192,6 @@ func (g *engine) image(ctx context.Context, name string, tell func(string)) (id 
 	return id, nil
 }
 
-// imageOf finds the image of that name.
 func (e *Executor) imageOf(ctx context.Context, name string, sink task.Sink) (string, error) {
 	g, err := e.engine()
 	if err != nil {

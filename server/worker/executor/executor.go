@@ -352,7 +352,6 @@ func (e *Executor) within(ctx context.Context, w wall, t *task.Task, sink task.S
 	return exitOf(ctx, end, out)
 }
 
-// exitOf translates the end of a job for its task.
 func exitOf(ctx context.Context, end inside.Ending, out *wayOut) (task.Exit, error) {
 	switch {
 	case end.Cut && end.Error != "":
@@ -365,7 +364,6 @@ func exitOf(ctx context.Context, end inside.Ending, out *wayOut) (task.Exit, err
 	return task.Exit{Code: end.Code, Signal: end.Signal, Stopped: end.Cut}, nil
 }
 
-// complain logs the standard error of a supervisor.
 func (e *Executor) complain(t *task.Task, s *supervisor) {
 	if said, crashed := summary(s.stderr.String()); said != "" || crashed {
 		e.logger.Warn("a supervisor complained", "run", t.RunID, "crashed", crashed, "said", said)

@@ -105,7 +105,6 @@ func Isolations() []string {
 	return names
 }
 
-// plain is the isolation none.
 func (e *Executor) plain(room) (command, inside.Confinement) {
 	return command{path: inside.Self, args: []string{inside.SuperviseCommand}}, inside.Confinement{}
 }

@@ -118,7 +118,6 @@ func (w *wayOut) serve(ctx context.Context, e *Executor, what string, serve func
 	w.stops = append(w.stops, func() { cancel(); <-done })
 }
 
-// close ends the servers of the run.
 func (w *wayOut) close() {
 	for _, stop := range w.stops {
 		stop()

@@ -408,7 +408,6 @@ func (s *supervisor) complaints() string {
 	return said
 }
 
-// processes are the pids of the run.
 func (s *supervisor) processes() []int {
 	live, err := inside.Descendants(s.cmd.Process.Pid)
 	if err != nil {

@@ -102,7 +102,6 @@ func (a *account) mayEnter(st *syscall.Stat_t, mode fs.FileMode) bool {
 	return mode&0o001 != 0
 }
 
-// own gives a folder to the user.
 func (a *account) own(dir string) error {
 	if a == nil {
 		return nil

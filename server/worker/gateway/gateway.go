@@ -124,7 +124,6 @@ func NewGateway(cfg GatewayConfig) (*Gateway, error) {
 	return g, nil
 }
 
-// address is the HOST:PORT of a URL.
 func address(u *url.URL) string {
 	return net.JoinHostPort(u.Hostname(), cmp.Or(u.Port(), map[string]string{"http": "80", "https": "443"}[u.Scheme]))
 }
@@ -280,7 +279,6 @@ func (g *Gateway) pass(w http.ResponseWriter, r *http.Request, s *served, rest s
 	}).ServeHTTP(w, r)
 }
 
-// chosen are the headers with the names.
 func chosen(all http.Header, names ...string) http.Header {
 	some := make(http.Header)
 	for _, name := range names {

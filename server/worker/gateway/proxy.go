@@ -309,7 +309,6 @@ func plain(err error) error {
 // established is the answer to a CONNECT that succeeded.
 const established = "HTTP/1.1 200 Connection established\r\n\r\n"
 
-// tunnel connects the client to the host.
 func (p *Proxy) tunnel(w http.ResponseWriter, r *http.Request, h hosts.Host) {
 	upstream, err := p.connect(r.Context(), h)
 	if err != nil {

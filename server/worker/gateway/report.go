@@ -26,7 +26,6 @@ func newReports(tell func(event.Egress)) *reports {
 	return &reports{tell: tell, more: make(map[event.Egress]int64), kinds: make(map[bool]int)}
 }
 
-// add takes a contact.
 func (r *reports) add(e event.Egress) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

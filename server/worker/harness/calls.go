@@ -79,7 +79,6 @@ type outcome struct {
 	output string
 }
 
-// end makes the last event of a call.
 func (c calls) end(id string, o outcome) event.Event {
 	began, known := c[id]
 	delete(c, id)
@@ -117,7 +116,6 @@ func (s *spent) upTo(total event.Usage) []event.Event {
 	return s.add(more)
 }
 
-// add makes the event of more usage.
 func (s *spent) add(more event.Usage) []event.Event {
 	if more == (event.Usage{Model: more.Model}) {
 		return nil

@@ -178,14 +178,12 @@ func (s *Start) warn(format string, args ...any) {
 	s.Warnings = append(s.Warnings, fmt.Sprintf(format, args...))
 }
 
-// set sets a variable unless the run sets it.
 func (s *Start) set(name, value string) {
 	if !s.has(name) {
 		s.Env[name] = value
 	}
 }
 
-// has tells whether the run has a variable.
 func (s *Start) has(name string) bool {
 	_, env := s.Env[name]
 	_, granted := s.Secrets[name]
@@ -200,7 +198,6 @@ func (s *Start) lookup(name string) string {
 	return s.Env[name]
 }
 
-// add adds arguments to the command.
 func (s *Start) add(args ...string) { s.Command = append(s.Command, args...) }
 
 func (s *Start) file(path string, data []byte) {

@@ -60,7 +60,6 @@ func rewrite(value string, reference func(name string) string) string {
 	})
 }
 
-// rewriteAll rewrites each value.
 func rewriteAll(values map[string]string, reference func(name string) string) map[string]string {
 	all := make(map[string]string, len(values))
 	for k, v := range values {

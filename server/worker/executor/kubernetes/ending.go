@@ -79,7 +79,6 @@ func (s *seen) ended() *outcome {
 	return s.stuck()
 }
 
-// over tells whether the Job has ended.
 func (s *seen) over() bool {
 	return s.job != nil && slices.ContainsFunc(s.job.Status.Conditions, func(c batchv1.JobCondition) bool {
 		return (c.Type == batchv1.JobFailed || c.Type == batchv1.JobComplete) && c.Status == corev1.ConditionTrue

@@ -23,7 +23,6 @@ type objects[T, L any] struct {
 // object converts a *T or *L. All types of the API can be converted.
 func object[T any](one *T) runtime.Object { return any(one).(runtime.Object) }
 
-// to sets the namespace and resource of a request.
 func (o *objects[T, L]) to(r *rest.Request) *rest.Request {
 	return r.NamespaceIfScoped(o.namespace, o.namespace != "").Resource(o.resource)
 }

@@ -142,7 +142,6 @@ func takes(name string) bool {
 	return slices.Contains([]string{"jobs.batch", "pods", "secrets", "cpu", "memory", "ephemeral-storage"}, name)
 }
 
-// try executes a run that does nothing.
 func (e *Executor) try(ctx context.Context, t *task.Task, tell func(bool, string, string, ...any)) {
 	began := time.Now()
 	exit, err := e.Start(ctx, t, nowhere{})

@@ -21,7 +21,6 @@ func (a *attempt) jobOptions() metav1.ListOptions {
 	return metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector("metadata.name", a.name).String()}
 }
 
-// listJobs takes the present state of the Job.
 func (a *attempt) listJobs(ctx context.Context) (version string, err error) {
 	jobs, err := a.cluster.jobs.List(ctx, a.jobOptions())
 	if err != nil {
@@ -69,7 +68,6 @@ func (a *attempt) podOptions() metav1.ListOptions {
 	return metav1.ListOptions{LabelSelector: labels.SelectorFromSet(a.labels(a.task)).String()}
 }
 
-// listPods takes the present state of the pod.
 func (a *attempt) listPods(ctx context.Context) (version string, err error) {
 	pods, err := a.cluster.pods.List(ctx, a.podOptions())
 	if err != nil {

@@ -131,10 +131,8 @@ type pod struct {
 	processes map[string]*process
 }
 
-// end makes the pod end.
 func (p *pod) end() { p.ending.Do(func() { close(p.ended) }) }
 
-// set changes the state of the pod.
 func (p *pod) set(change func(*corev1.Pod)) {
 	p.server.mu.Lock()
 	defer p.server.mu.Unlock()
@@ -147,7 +145,6 @@ func (p *pod) set(change func(*corev1.Pod)) {
 	p.server.store("pods", "MODIFIED", o)
 }
 
-// container sets the state of a container.
 func (p *pod) container(name string, state corev1.ContainerState) {
 	p.set(func(o *corev1.Pod) {
 		set := func(all []corev1.Container, statuses *[]corev1.ContainerStatus) {
