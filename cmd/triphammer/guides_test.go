@@ -9,8 +9,9 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"triphammer/cmd/triphammer/client/help"
 	"unicode/utf8"
+
+	"triphammer/cmd/triphammer/client/help"
 
 	"triphammer/cmd/triphammer/client"
 	"triphammer/docs"

@@ -157,7 +157,7 @@ func (s *Runs) insert(tx *engine.Tx, r *NewRun, delivery DeliveryID) (RunID, err
 	}
 	id := RunID(tx.NextID())
 	err = tx.Exec(insertRun, int64(id), r.Factory, r.Automation, r.Source, r.Title, r.CreatorKind, r.CreatorName, int64(delivery), r.Webhook, r.Commit,
-		r.SpecHash[:], micros(s.Now()), group, int64(r.ParentID)) // as in recordDelivery
+		r.SpecHash[:], micros(s.Now()), group, int64(r.ParentID)) // as in Deliveries.record
 	if err != nil {
 		return 0, err
 	}

@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strings"
 	"syscall"
+
 	"triphammer/cmd/triphammer/client/help"
 
 	"github.com/spf13/cobra"
