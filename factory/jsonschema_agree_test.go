@@ -317,7 +317,7 @@ func TestSchemaUnspoken(t *testing.T) {
 // of testdata, and of the one that init writes.
 func TestSchemaTrees(t *testing.T) {
 	judges := newSchemaJudges(t)
-	all := map[string]fs.FS{"template": os.DirFS(filepath.Join("..", "cmd", "triphammer", "template"))}
+	all := map[string]fs.FS{"template": os.DirFS(filepath.Join("..", "cmd", "triphammer", "client", "template"))}
 	for _, kind := range []string{"good", "bad"} {
 		for _, name := range folders(t, kind) {
 			all[name] = os.DirFS(filepath.Join(trees, kind, name))
