@@ -32,9 +32,8 @@ type bodies struct {
 	freed   chan struct{} // closed when bytes are released; nil: nobody waits
 }
 
-// step is how many bytes of a body count as progress. It is also the smallest charge. Most
-// bodies are smaller.
-const step = 16 << 10
+// step is also the smallest charge. Most bodies are smaller.
+const step = Step
 
 // upload is a body that is arriving, or whose request is not answered yet.
 type upload struct {

@@ -25,17 +25,17 @@ func TestCertificateEnds(t *testing.T) {
 		}
 		go l.certificate.watch(t.Context())
 		synctest.Wait()
-		if s := l.certificate.state(); !s.Valid || s.Problem != "" || logs.String() != "" {
+		if s := l.certificate.State(); !s.Valid || s.Problem != "" || logs.String() != "" {
 			t.Errorf("15 days before: %+v, %s", s, logs.String())
 		}
 		time.Sleep(time.Hour)
 		synctest.Wait()
-		if s := l.certificate.state(); !s.Valid || !strings.Contains(s.Problem, "expires at") || strings.Count(logs.String(), "level=WARN") != 1 {
+		if s := l.certificate.State(); !s.Valid || !strings.Contains(s.Problem, "expires at") || strings.Count(logs.String(), "level=WARN") != 1 {
 			t.Errorf("14 days before: %+v, %s", s, logs.String())
 		}
 		time.Sleep(14 * 24 * time.Hour)
 		synctest.Wait()
-		if s := l.certificate.state(); s.Valid || !strings.Contains(s.Problem, "expired at") || strings.Count(logs.String(), "level=ERROR") != 1 {
+		if s := l.certificate.State(); s.Valid || !strings.Contains(s.Problem, "expired at") || strings.Count(logs.String(), "level=ERROR") != 1 {
 			t.Errorf("after the end: %+v, %s", s, logs.String())
 		}
 		if n := strings.Count(logs.String(), "level=WARN"); n != 14 {

@@ -181,8 +181,14 @@ func TestOneAddress(t *testing.T) {
 	inner := listen(t, "tcp", "127.0.0.1:0")
 	var closed atomic.Int64
 	shared := netip.MustParseAddr("127.0.0.9")
-	g := newGate(inner, 20, 3, func(a netip.Addr) bool { return a == shared }, func(cause string, network netip.Prefix) {
-		if cause != closedAddress || network != netip.MustParsePrefix("127.0.0.1/32") {
+	networkOf := func(a netip.Addr) netip.Prefix {
+		if a == shared {
+			return netip.Prefix{}
+		}
+		return netip.PrefixFrom(a, a.BitLen())
+	}
+	g := newGate(inner, 20, 3, networkOf, func(cause Cause, network netip.Prefix) {
+		if cause != FullAddress || network != netip.MustParsePrefix("127.0.0.1/32") {
 			t.Errorf("%s of %s", cause, network)
 		}
 		closed.Add(1)
@@ -270,8 +276,8 @@ func (e *exhausted) Accept() (net.Conn, error) {
 // connection that keeps the server waiting makes one free.
 func TestNoDescriptors(t *testing.T) {
 	inner := &exhausted{Listener: listen(t, "tcp", "127.0.0.1:0")}
-	causes := make(chan string, 100)
-	g := newGate(inner, 0, 0, func(netip.Addr) bool { return true }, func(cause string, _ netip.Prefix) { causes <- cause })
+	causes := make(chan Cause, 100)
+	g := newGate(inner, 0, 0, func(netip.Addr) netip.Prefix { return netip.Prefix{} }, func(cause Cause, _ netip.Prefix) { causes <- cause })
 	defer func() { _ = g.Close() }()
 	accept := func() net.Conn {
 		t.Helper()
@@ -296,7 +302,7 @@ func TestNoDescriptors(t *testing.T) {
 		t.Errorf("the silent connection: %v", err)
 	}
 	for range 3 {
-		if cause := <-causes; cause != closedDescriptors {
+		if cause := <-causes; cause != NoDescriptors {
 			t.Error(cause)
 		}
 	}

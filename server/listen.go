@@ -10,13 +10,10 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
-	"os"
-	"os/user"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
-
-	"triphammer/server/delivery"
 )
 
 const (
@@ -47,31 +44,59 @@ type Listeners struct {
 	// CertFile and KeyFile, if set, turn on TLS for the TCP listener. They are read again
 	// when they change (SPEC 13.3).
 	CertFile, KeyFile string
-	certificate       *certificate // that LoadCertificate has read
-	// Unix is the socket for the owner of the data directory. It may be nil. It answers only
-	// requests that show UnixKey (SPEC 14.4).
-	Unix    net.Listener
-	UnixKey string
+	certificate       *Certificate // that LoadCertificate has read
+	// Unix is the socket for the owner of the data directory. It may be nil.
+	Unix net.Listener
 }
 
-// Serve accepts connections until ctx is done. It returns when the accepted requests are
-// answered, or after drainTime.
-func (s *Server) Serve(ctx context.Context, l Listeners) error {
-	network := s.httpServer(s.Handler())
+// Config is what a Door needs. All of it is required.
+type DoorConfig struct {
+	// Network is the network to whose limit a connection from the address counts. Zero: the
+	// connection counts only to the limit of all, because many clients share the address.
+	Network func(netip.Addr) netip.Prefix
+	// Closed is called after a connection was closed in favour of another, with its network.
+	Closed func(Cause, netip.Prefix)
+	// Encrypted is called once with the certificate that serves, if there is TLS, before a
+	// connection is accepted. After its error, Serve accepts none.
+	Encrypted func(*Certificate) error
+	// Draining is called once, when the server accepts no more: handlers that wait on purpose
+	// are then to answer.
+	Draining func()
+	// RequestTime is how long a request may take to arrive. Handlers that want more extend it.
+	RequestTime time.Duration
+	// MaxBody is how many bytes of bodies an HTTP/2 connection may send before handlers read
+	// them.
+	MaxBody int
+	Now     func() time.Time // the clock by which certificates end
+	Logger  *slog.Logger
+}
+
+// Door is how connections come in.
+type Door struct {
+	cfg     DoorConfig
+	leaving atomic.Bool // Leave was called
+}
+
+// NewDoor makes a Door.
+func NewDoor(cfg DoorConfig) *Door { return &Door{cfg: cfg} }
+
+// Serve accepts connections until ctx is done. Requests over TCP go to remote, those over the
+// unix socket to local. It returns when the accepted requests are answered, or after drainTime.
+func (d *Door) Serve(ctx context.Context, l Listeners, remote, local http.Handler) error {
+	network := d.HTTPServer(remote)
 	servers := []*http.Server{network}
-	gate := newGate(l.TCP, l.MaxConnections, l.MaxPerAddress, s.sharedAddress, s.connectionClosed)
+	gate := newGate(l.TCP, l.MaxConnections, l.MaxPerAddress, d.cfg.Network, d.cfg.Closed)
 	tcp := net.Listener(gate)
-	if err := l.LoadCertificate(s.cfg.Now, s.cfg.Logger); err != nil {
+	if err := l.LoadCertificate(d.cfg.Now, d.cfg.Logger); err != nil {
 		return err
 	}
 	var accepting sync.WaitGroup
 	watching, unwatch := context.WithCancel(ctx)
 	defer unwatch()
 	if cert := l.certificate; cert != nil {
-		if err := s.cfg.Metrics.certificate(cert); err != nil {
+		if err := d.cfg.Encrypted(cert); err != nil {
 			return err
 		}
-		s.certificate.Store(cert)
 		accepting.Go(func() { cert.watch(watching) })
 		plain := &tls.Config{MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"}, GetCertificate: cert.get}
 		both := plain.Clone()
@@ -92,9 +117,9 @@ func (s *Server) Serve(ctx context.Context, l Listeners) error {
 	}
 	accepting.Go(func() { serve(network, tcp) })
 	if l.Unix != nil {
-		local := s.httpServer(s.withKey(l.UnixKey, s.LocalHandler(localActor())))
-		servers = append(servers, local)
-		accepting.Go(func() { serve(local, newGate(l.Unix, maxLocal, 0, s.sharedAddress, s.connectionClosed)) })
+		owner := d.HTTPServer(local)
+		servers = append(servers, owner)
+		accepting.Go(func() { serve(owner, newGate(l.Unix, maxLocal, 0, d.cfg.Network, d.cfg.Closed)) })
 	}
 	var err error
 	select {
@@ -103,8 +128,7 @@ func (s *Server) Serve(ctx context.Context, l Listeners) error {
 		err = fmt.Errorf("accepting connections: %w", err)
 	}
 	unwatch()
-	s.streams.stop()
-	s.cfg.Data.Stop()
+	d.cfg.Draining()
 	drain, cancel := context.WithTimeout(context.WithoutCancel(ctx), drainTime)
 	defer cancel()
 	// All servers shut down at the same time, so that none accepts requests while another
@@ -120,37 +144,44 @@ func (s *Server) Serve(ctx context.Context, l Listeners) error {
 	return err
 }
 
-// Leave makes /readyz answer 503, so that load balancers move on. The server goes on accepting, but
-// each answer closes its connection: by "Connection: close", or by GOAWAY (RFC 9113, section 6.8),
-// after which a client knows which of its requests were not handled.
-func (s *Server) Leave() { s.leaving.Store(true) }
+// Leave prepares a stop. The door goes on accepting, but each answer closes its connection: by
+// "Connection: close", or by GOAWAY (RFC 9113, section 6.8), after which a client knows which of its
+// requests were not handled.
+func (d *Door) Leave() { d.leaving.Store(true) }
 
-func (s *Server) httpServer(h http.Handler) *http.Server {
+// Leaving tells whether Leave was called.
+func (d *Door) Leaving() bool { return d.leaving.Load() }
+
+// HTTPServer makes a server of h with the limits that requests over a connection have. Serve uses it.
+func (d *Door) HTTPServer(h http.Handler) *http.Server {
 	return &http.Server{
-		Handler: h, ReadHeaderTimeout: headerTime, ReadTimeout: requestDeadline, WriteTimeout: writeTime, IdleTimeout: 2 * time.Minute,
-		MaxHeaderBytes: maxHeader, HTTP2: &http.HTTP2Config{MaxConcurrentStreams: maxStreams, MaxReceiveBufferPerConnection: delivery.MaxBody},
+		Handler: h, ReadHeaderTimeout: headerTime, ReadTimeout: d.cfg.RequestTime, WriteTimeout: writeTime, IdleTimeout: 2 * time.Minute,
+		MaxHeaderBytes: maxHeader, HTTP2: &http.HTTP2Config{MaxConcurrentStreams: maxStreams, MaxReceiveBufferPerConnection: d.cfg.MaxBody},
 		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
 			if t, ok := c.(*tls.Conn); ok {
 				c = t.NetConn()
 			}
-			return context.WithValue(ctx, connKey, c)
+			return context.WithValue(ctx, connKey{}, c)
 		},
-		ErrorLog: slog.NewLogLogger(s.cfg.Logger.Handler(), slog.LevelDebug),
+		ErrorLog: slog.NewLogLogger(d.cfg.Logger.Handler(), slog.LevelDebug),
 	}
 }
 
-// promptly answers without waiting for a body that the route does not read. It then closes
-// the connection after the answer, because the rest of the body may still arrive. It also
-// tells the connection when the server no longer waits for the sender.
-func (s *Server) promptly(next http.Handler) http.Handler {
+// connKey is the key of the connection in the context of a request.
+type connKey struct{}
+
+// Promptly makes a handler that answers without waiting for a body that next does not read. It
+// then closes the connection after the answer, because the rest of the body may still arrive. It
+// also tells the connection when the server no longer waits for the sender.
+func (d *Door) Promptly(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		conn, _ := r.Context().Value(connKey).(*gatedConn) // nil without a connection
+		conn, _ := r.Context().Value(connKey{}).(*gatedConn) // nil without a connection
 		work := func(n int64) {
 			if conn != nil {
 				conn.work(n)
 			}
 		}
-		if s.leaving.Load() {
+		if d.leaving.Load() {
 			w.Header().Set("Connection", "close") // net/http sends GOAWAY for it in HTTP/2
 		}
 		if r.Body == nil || r.Body == http.NoBody {
@@ -162,7 +193,7 @@ func (s *Server) promptly(next http.Handler) http.Handler {
 		work(0) // the headers have arrived
 		body := &requestBody{ReadCloser: r.Body}
 		body.ended = func() {
-			if !body.elsewhere && !s.leaving.Load() {
+			if !body.elsewhere && !d.leaving.Load() {
 				w.Header().Del("Connection")
 			}
 			work(1)
@@ -194,6 +225,14 @@ type requestBody struct {
 	elsewhere bool
 }
 
+// ReadElsewhere tells that another goroutine than that of the handler reads the body of r, which
+// Promptly has passed on.
+func ReadElsewhere(r *http.Request) {
+	if b, ok := r.Body.(*requestBody); ok {
+		b.elsewhere = true
+	}
+}
+
 func (b *requestBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
 	if err == io.EOF && b.ended != nil {
@@ -201,100 +240,4 @@ func (b *requestBody) Read(p []byte) (int, error) {
 		b.ended = nil
 	}
 	return n, err
-}
-
-// sharedAddress tells whether many clients share an address. That is true for a trusted
-// proxy, and for an address of this machine, which can be that of a tunnel.
-func (s *Server) sharedAddress(addr netip.Addr) bool {
-	return addr.IsLoopback() || slices.ContainsFunc(s.cfg.TrustedProxies, func(p netip.Prefix) bool { return p.Contains(addr) })
-}
-
-// networkOf is the network whose share a request uses. Zero means no share.
-func (s *Server) networkOf(client netip.Addr) netip.Prefix {
-	if client = client.Unmap(); !client.IsValid() || s.sharedAddress(client) {
-		return netip.Prefix{}
-	}
-	return delivery.Network(client)
-}
-
-// connectionClosed counts and logs that a connection was closed in favour of another.
-func (s *Server) connectionClosed(cause string, network netip.Prefix) {
-	s.cfg.Metrics.closed.WithLabelValues(cause).Inc()
-	s.seldom.say("connection "+cause, func(times int) {
-		why, hint := "the limit of connections is reached: the one that kept the server waiting the longest was closed", "--max-connections"
-		switch cause {
-		case closedAddress:
-			why, hint = "one address has reached its limit of connections: one of them was closed", "--max-connections-per-address"
-		case closedDescriptors:
-			why, hint = "no file descriptor is left: the connection that kept the server waiting the longest was closed", "LimitNOFILE, ulimit -n"
-		}
-		s.cfg.Logger.Warn(why, "address", networkText(network), "times", times, "see", hint)
-	})
-}
-
-// bodyDropped returns a function that counts and logs a body that was dropped in favour of
-// another.
-func (s *Server) bodyDropped(of string) func(netip.Prefix) {
-	counter := s.cfg.Metrics.dropped.WithLabelValues(of)
-	return func(network netip.Prefix) {
-		counter.Inc()
-		s.seldom.say("body "+of, func(times int) {
-			s.cfg.Logger.Warn("the memory for bodies is full: the one that came slowest was dropped", "of", of, "address", networkText(network), "times", times)
-		})
-	}
-}
-
-// networkText is the text of a network in the log.
-func networkText(network netip.Prefix) string {
-	switch {
-	case !network.IsValid():
-		return "" // an address that many clients share
-	case network.IsSingleIP():
-		return network.Addr().String()
-	}
-	return network.String()
-}
-
-// seldom logs at most one line a minute about an event that can happen many times a
-// second.
-type seldom struct {
-	mu     sync.Mutex
-	causes map[string]*untold // by cause; there are few
-}
-
-type untold struct {
-	last  time.Time
-	times int
-}
-
-// say counts a cause. If the last line is long enough ago, it calls write with the count
-// since then.
-func (s *seldom) say(cause string, write func(times int)) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.causes == nil {
-		s.causes = make(map[string]*untold)
-	}
-	u := s.causes[cause]
-	if u == nil {
-		u = &untold{}
-		s.causes[cause] = u
-	}
-	u.times++
-	if now := time.Now(); now.Sub(u.last) >= time.Minute {
-		times := u.times
-		u.last, u.times = now, 0
-		write(times)
-	}
-}
-
-// localActor is the name of the user who runs this process, for the audit log.
-func localActor() string {
-	if name := os.Getenv("USER"); name != "" { // containers do not set it
-		return name
-	}
-	if u, err := user.Current(); err == nil && u.Username != "" {
-		return u.Username
-	}
-	return fmt.Sprintf("uid %d", os.Getuid())
 }

@@ -25,12 +25,15 @@ import (
 	"triphammer/server/store"
 )
 
+// socketKey is what the socket of a fixture has to be shown.
+const socketKey = "socket-key"
+
 // serve runs Serve on fresh listeners until the test stops it.
 func (f *fixture) serve(l Listeners) (stop func() error) {
 	f.t.Helper()
 	ctx, cancel := context.WithCancel(f.t.Context())
 	done := make(chan error, 1)
-	go func() { done <- f.Serve(ctx, l) }()
+	go func() { done <- f.Serve(ctx, l, socketKey) }()
 	stopped := false
 	stop = func() error {
 		stopped = true
@@ -61,7 +64,7 @@ func TestLocalAdministrator(t *testing.T) {
 	f := newFixture(t)
 	socket := filepath.Join(t.TempDir(), "s")
 	tcp := listen(t, "tcp", "127.0.0.1:0")
-	stop := f.serve(Listeners{TCP: tcp, Unix: listen(t, "unix", socket), UnixKey: "socket-key"})
+	stop := f.serve(Listeners{TCP: tcp, Unix: listen(t, "unix", socket)})
 	local := &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return (&net.Dialer{}).DialContext(ctx, "unix", socket)
 	}}}
@@ -83,7 +86,7 @@ func TestLocalAdministrator(t *testing.T) {
 			t.Errorf("over the socket with the key %q: %d", key, status)
 		}
 	}
-	key = "socket-key"
+	key = socketKey
 	if status := put(local, "http://local"); status != http.StatusOK {
 		t.Errorf("over the socket: %d", status)
 	}
@@ -127,7 +130,7 @@ func TestDrain(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "s")
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
-	go func() { done <- f.Serve(ctx, Listeners{TCP: tcp, Unix: listen(t, "unix", socket)}) }()
+	go func() { done <- f.Serve(ctx, Listeners{TCP: tcp, Unix: listen(t, "unix", socket)}, socketKey) }()
 	conn, err := net.Dial("tcp", tcp.Addr().String())
 	if err != nil {
 		t.Fatal(err)
@@ -177,14 +180,14 @@ func TestDrain(t *testing.T) {
 // also of a request from before, closes its connection, so that no client sends into a connection
 // that is cut (SPEC 17.1).
 func TestLeave(t *testing.T) {
-	f := newFixture(t)
 	dir := t.TempDir()
 	writePair(t, dir, "x")
-	plain, encrypted := listen(t, "tcp", "127.0.0.1:0"), listen(t, "tcp", "127.0.0.1:0")
-	f.serve(Listeners{TCP: plain})
-	f.serve(Listeners{TCP: encrypted, CertFile: filepath.Join(dir, "cert.pem"), KeyFile: filepath.Join(dir, "key.pem")})
-	for base, protocol := range map[string]int{"http://" + plain.Addr().String(): 1, "https://" + encrypted.Addr().String(): 2} {
-		f.leaving.Store(false)
+	encrypted := Listeners{CertFile: filepath.Join(dir, "cert.pem"), KeyFile: filepath.Join(dir, "key.pem")}
+	for protocol, l := range map[int]Listeners{1: {}, 2: encrypted} {
+		f := newFixture(t)
+		l.TCP = listen(t, "tcp", "127.0.0.1:0")
+		f.serve(l)
+		base := map[int]string{1: "http://", 2: "https://"}[protocol] + l.TCP.Addr().String()
 		client := &http.Client{Transport: &http.Transport{ForceAttemptHTTP2: true, TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
 		defer client.CloseIdleConnections()
 		reused := false
@@ -282,7 +285,7 @@ func TestHalfWrittenCertificate(t *testing.T) {
 	dir := t.TempDir()
 	writePair(t, dir, "first")
 	var logs lockedBuffer
-	c := &certificate{certFile: filepath.Join(dir, "cert.pem"), keyFile: filepath.Join(dir, "key.pem"), now: time.Now, logger: slog.New(slog.NewTextHandler(&logs, nil))}
+	c := &Certificate{certFile: filepath.Join(dir, "cert.pem"), keyFile: filepath.Join(dir, "key.pem"), now: time.Now, logger: slog.New(slog.NewTextHandler(&logs, nil))}
 	first, err := c.get(nil)
 	if err != nil {
 		t.Fatal(err)
@@ -359,7 +362,7 @@ func TestTLS(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() {
-		done <- f.Serve(ctx, Listeners{TCP: l, CertFile: filepath.Join(dir, "cert.pem"), KeyFile: filepath.Join(dir, "key.pem")})
+		done <- f.Serve(ctx, Listeners{TCP: l, CertFile: filepath.Join(dir, "cert.pem"), KeyFile: filepath.Join(dir, "key.pem")}, socketKey)
 	}()
 	name := func() string {
 		conn, err := tls.Dial("tcp", l.Addr().String(), &tls.Config{InsecureSkipVerify: true})
@@ -382,7 +385,7 @@ func TestTLS(t *testing.T) {
 	if err := <-done; err != nil {
 		t.Error(err)
 	}
-	if err := f.Serve(t.Context(), Listeners{TCP: l, CertFile: filepath.Join(dir, "none.pem"), KeyFile: filepath.Join(dir, "key.pem")}); err == nil {
+	if err := f.Serve(t.Context(), Listeners{TCP: l, CertFile: filepath.Join(dir, "none.pem"), KeyFile: filepath.Join(dir, "key.pem")}, socketKey); err == nil {
 		t.Error("served without a certificate")
 	}
 }

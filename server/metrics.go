@@ -122,6 +122,18 @@ func NewMetrics(version string) *Metrics {
 	return m
 }
 
+// certificate adds the end of the certificate to the metrics.
+func (m *Metrics) certificate(c *Certificate) error {
+	return m.registry.Register(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "triphammer_tls_certificate_expiry_timestamp_seconds", Help: "When the TLS certificate of this server expires, in Unix seconds. Alert 14 days before.",
+	}, func() float64 {
+		if s := c.State(); s != nil {
+			return float64(s.ExpiresAt.Unix())
+		}
+		return 0
+	}))
+}
+
 // Watch adds the metrics of a store, and of a disk and of runs unless they are nil. Call it once.
 // runs counts the children of this process that run and that have ended, and the workspaces.
 func (m *Metrics) Watch(s *store.Store, d *disk.Watch, runs func() (running, ended, workspaces int, err error)) error {

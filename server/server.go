@@ -100,11 +100,11 @@ type Server struct {
 	// waits for memory of a budget.
 	bodyTime, patience time.Duration
 	streams            streams
+	door               *Door
 	watch              watch
 	seldom             seldom
 	checking           sync.Mutex                  // held while the store is checked
-	certificate        atomic.Pointer[certificate] // that serves; nil: no TLS
-	leaving            atomic.Bool                 // Leave was called
+	certificate        atomic.Pointer[Certificate] // that serves; nil: no TLS
 	pinged             atomic.Int64                // when a test commit of the store last succeeded, in Unix nanoseconds
 }
 
@@ -142,6 +142,7 @@ func New(cfg Config) (*Server, error) {
 	}
 	gin.SetMode(gin.ReleaseMode)
 	s := &Server{cfg: cfg, engine: gin.New(), bodyTime: bodyTime, patience: patience, watch: watch{data: cfg.Data}}
+	s.door = s.newDoor()
 	s.known = newBodies(maxKnown, maxKnown, s.bodyDropped("known"))
 	s.strangers = newBodies(maxStrangers, shareStrangers, s.bodyDropped("strangers"))
 	s.pushes = newBodies(maxPushes, sharePushes, s.bodyDropped("pushes"))
@@ -194,7 +195,7 @@ func (s *Server) setBase() error {
 
 // Handler serves requests from the network.
 func (s *Server) Handler() http.Handler {
-	inner := s.promptly(s.engine)
+	inner := s.door.Promptly(s.engine)
 	if s.base == "" {
 		return inner
 	}
