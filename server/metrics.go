@@ -20,6 +20,7 @@ import (
 	"triphammer/applier"
 	"triphammer/server/delivery"
 	"triphammer/server/disk"
+	"triphammer/server/listen"
 	"triphammer/server/run"
 	"triphammer/server/store"
 )
@@ -123,7 +124,7 @@ func NewMetrics(version string) *Metrics {
 }
 
 // certificate adds the end of the certificate to the metrics.
-func (m *Metrics) certificate(c *Certificate) error {
+func (m *Metrics) certificate(c *listen.Certificate) error {
 	return m.registry.Register(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "triphammer_tls_certificate_expiry_timestamp_seconds", Help: "When the TLS certificate of this server expires, in Unix seconds. Alert 14 days before.",
 	}, func() float64 {

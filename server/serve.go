@@ -11,12 +11,13 @@ import (
 	"time"
 
 	"triphammer/server/delivery"
+	"triphammer/server/listen"
 )
 
 // Serve accepts connections until ctx is done. It returns when the accepted requests are
 // answered, or after a limited time. The unix socket answers only requests that show unixKey
 // (SPEC 14.4).
-func (s *Server) Serve(ctx context.Context, l Listeners, unixKey string) error {
+func (s *Server) Serve(ctx context.Context, l listen.Listeners, unixKey string) error {
 	return s.door.Serve(ctx, l, s.Handler(), s.withKey(unixKey, s.LocalHandler(localActor())))
 }
 
@@ -25,8 +26,8 @@ func (s *Server) Serve(ctx context.Context, l Listeners, unixKey string) error {
 func (s *Server) Leave() { s.door.Leave() }
 
 // newDoor makes the door of the server.
-func (s *Server) newDoor() *Door {
-	return NewDoor(DoorConfig{
+func (s *Server) newDoor() *listen.Door {
+	return listen.New(listen.Config{
 		Network: s.networkOf, Closed: s.connectionClosed, Encrypted: s.encrypted,
 		Draining: func() {
 			s.streams.stop()
@@ -37,7 +38,7 @@ func (s *Server) newDoor() *Door {
 }
 
 // encrypted makes status and metrics show the certificate that serves.
-func (s *Server) encrypted(cert *Certificate) error {
+func (s *Server) encrypted(cert *listen.Certificate) error {
 	if err := s.cfg.Metrics.certificate(cert); err != nil {
 		return err
 	}
@@ -60,14 +61,14 @@ func (s *Server) networkOf(client netip.Addr) netip.Prefix {
 }
 
 // connectionClosed counts and logs that a connection was closed in favour of another.
-func (s *Server) connectionClosed(cause Cause, network netip.Prefix) {
+func (s *Server) connectionClosed(cause listen.Cause, network netip.Prefix) {
 	s.cfg.Metrics.closed.WithLabelValues(string(cause)).Inc()
 	s.seldom.say("connection "+string(cause), func(times int) {
 		why, hint := "the limit of connections is reached: the one that kept the server waiting the longest was closed", "--max-connections"
 		switch cause {
-		case FullAddress:
+		case listen.FullAddress:
 			why, hint = "one address has reached its limit of connections: one of them was closed", "--max-connections-per-address"
-		case NoDescriptors:
+		case listen.NoDescriptors:
 			why, hint = "no file descriptor is left: the connection that kept the server waiting the longest was closed", "LimitNOFILE, ulimit -n"
 		}
 		s.cfg.Logger.Warn(why, "address", networkText(network), "times", times, "see", hint)

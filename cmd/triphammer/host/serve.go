@@ -24,8 +24,8 @@ import (
 	"triphammer/cmd/triphammer/client"
 	"triphammer/cmd/triphammer/client/exit"
 	"triphammer/cmd/triphammer/client/settings"
-	"triphammer/server"
 	"triphammer/server/disk"
+	"triphammer/server/listen"
 	"triphammer/server/run"
 	"triphammer/server/secret"
 	"triphammer/server/store"
@@ -73,7 +73,7 @@ type serving struct {
 	proxies                []string
 	capabilities           capabilityOptions
 	signIn                 signInOptions
-	listeners              server.Listeners
+	listeners              listen.Listeners
 	unixKey                string // that callers on the socket have to show
 	shutdownDelay          time.Duration
 

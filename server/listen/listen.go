@@ -1,4 +1,7 @@
-package server
+// Package listen is how connections come into a server: listeners, TLS, timeouts, limits of
+// connections, and the end of all that when a server stops. It is what a stranger meets first, so
+// it knows nothing but the handlers that it is given.
+package listen
 
 import (
 	"context"
@@ -50,17 +53,18 @@ type Listeners struct {
 }
 
 // Config is what a Door needs. All of it is required.
-type DoorConfig struct {
+type Config struct {
 	// Network is the network to whose limit a connection from the address counts. Zero: the
 	// connection counts only to the limit of all, because many clients share the address.
 	Network func(netip.Addr) netip.Prefix
-	// Closed is called after a connection was closed in favour of another, with its network.
+	// Closed is called when a connection was closed in favour of another, or was refused, with its
+	// network.
 	Closed func(Cause, netip.Prefix)
 	// Encrypted is called once with the certificate that serves, if there is TLS, before a
 	// connection is accepted. After its error, Serve accepts none.
 	Encrypted func(*Certificate) error
-	// Draining is called once, when the server accepts no more: handlers that wait on purpose
-	// are then to answer.
+	// Draining is called once, just before the listeners close: handlers that wait on purpose are
+	// then to answer.
 	Draining func()
 	// RequestTime is how long a request may take to arrive. Handlers that want more extend it.
 	RequestTime time.Duration
@@ -71,14 +75,14 @@ type DoorConfig struct {
 	Logger  *slog.Logger
 }
 
-// Door is how connections come in.
+// Door accepts connections, and passes their requests on to handlers.
 type Door struct {
-	cfg     DoorConfig
+	cfg     Config
 	leaving atomic.Bool // Leave was called
 }
 
-// NewDoor makes a Door.
-func NewDoor(cfg DoorConfig) *Door { return &Door{cfg: cfg} }
+// New makes a Door.
+func New(cfg Config) *Door { return &Door{cfg: cfg} }
 
 // Serve accepts connections until ctx is done. Requests over TCP go to remote, those over the
 // unix socket to local. It returns when the accepted requests are answered, or after drainTime.
