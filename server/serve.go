@@ -15,7 +15,7 @@ import (
 )
 
 // Serve accepts connections until ctx is done. It returns when the accepted requests are
-// answered, or after a limited time. The unix socket answers only requests that show unixKey
+// answered, or 15 seconds after ctx is done. The unix socket answers only requests that show unixKey
 // (SPEC 14.4).
 func (s *Server) Serve(ctx context.Context, l listen.Listeners, unixKey string) error {
 	return s.door.Serve(ctx, l, s.Handler(), s.withKey(unixKey, s.LocalHandler(localActor())))
@@ -25,7 +25,7 @@ func (s *Server) Serve(ctx context.Context, l listen.Listeners, unixKey string) 
 // but each answer closes its connection.
 func (s *Server) Leave() { s.door.Leave() }
 
-// newDoor makes the door of the server.
+// newDoor makes what accepts the connections of the server.
 func (s *Server) newDoor() *listen.Door {
 	return listen.New(listen.Config{
 		Network: s.networkOf, Closed: s.connectionClosed, Encrypted: s.encrypted,

@@ -101,7 +101,7 @@ type Server struct {
 	// waits for memory of a budget.
 	bodyTime, patience time.Duration
 	streams            streams
-	door               *listen.Door
+	door               *listen.Door // accepts the connections
 	watch              watch
 	seldom             seldom
 	checking           sync.Mutex                         // held while the store is checked

@@ -67,7 +67,7 @@ func stampOf(path string) string {
 
 // LoadCertificate reads the certificate and its key, if there is to be TLS, so that a server
 // which cannot use them fails before it does anything. It tells the log, at once and then once
-// a day as long as the server serves, if the certificate ends in certificateNotice.
+// a day as long as the server serves, if the certificate ends within 14 days.
 func (l *Listeners) LoadCertificate(now func() time.Time, logger *slog.Logger) error {
 	if l.CertFile == "" || l.certificate != nil {
 		return nil
@@ -84,7 +84,7 @@ func (l *Listeners) LoadCertificate(now func() time.Time, logger *slog.Logger) e
 type State struct {
 	ExpiresAt time.Time
 	Valid     bool   // by the machine's clock
-	Problem   string // a text for people, from certificateNotice before the end on
+	Problem   string // a text for people, from 14 days before the end on
 }
 
 // State is the state of the certificate that serves.

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// Cause is why a connection was closed early. It is a label of a metric.
+// Cause is why a connection was closed early or refused. It is a label of a metric.
 type Cause string
 
 const (
@@ -21,7 +21,8 @@ const (
 	NoDescriptors Cause = "descriptors" // the process had no descriptor left
 )
 
-// Step is how many bytes of a body count as progress.
+// Step is how many bytes of a request count as progress. Less than that leaves a connection among
+// those that keep the server waiting.
 const Step = 16 << 10
 
 const (

@@ -85,7 +85,8 @@ type Door struct {
 func New(cfg Config) *Door { return &Door{cfg: cfg} }
 
 // Serve accepts connections until ctx is done. Requests over TCP go to remote, those over the
-// unix socket to local. It returns when the accepted requests are answered, or after drainTime.
+// unix socket to local. It returns when the accepted requests are answered, or after drainTime
+// (15 seconds). Its error says why it could not accept connections.
 func (d *Door) Serve(ctx context.Context, l Listeners, remote, local http.Handler) error {
 	network := d.HTTPServer(remote)
 	servers := []*http.Server{network}
@@ -156,7 +157,9 @@ func (d *Door) Leave() { d.leaving.Store(true) }
 // Leaving tells whether Leave was called.
 func (d *Door) Leaving() bool { return d.leaving.Load() }
 
-// HTTPServer makes a server of h with the limits that requests over a connection have. Serve uses it.
+// HTTPServer makes a server of h with the limits of time and size for requests: 10 seconds and
+// 16 KiB for headers, Config.RequestTime for the whole request, 2 minutes for the answer. It does
+// not limit the number of connections, as Serve does.
 func (d *Door) HTTPServer(h http.Handler) *http.Server {
 	return &http.Server{
 		Handler: h, ReadHeaderTimeout: headerTime, ReadTimeout: d.cfg.RequestTime, WriteTimeout: writeTime, IdleTimeout: 2 * time.Minute,
