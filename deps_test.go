@@ -63,6 +63,8 @@ var allowed = map[string][]string{
 	"server/ledger":                              {"factory/native", "applier", "applier/gitrepo", "factory", "factory/match", "server/run", "server/store"},
 	"server/access":                              {"applier", "server/api", "server/delivery", "server/run", "server/run/task", "server/store"},
 	"server/inert":                               {},
+	"server/listen":                              {},
+	"server/listen/listentest":                   {}, // for tests
 	"server/dashboard":                           {"docs", "server/terms", "applier", "factory", "factory/jsonscan", "factory/native", "schema", "server/api", "server/inert", "server/store", "server/run/event", "third_party"},
 	"server/mcp":                                 {"server/terms", "schema", "server/api", "server/inert"},
 	"server/hosted":                              {},
@@ -70,7 +72,7 @@ var allowed = map[string][]string{
 	"server/oidc/oidctest":                       {}, // for tests
 	"server/api":                                 {"factory/signature", "schema", "factory", "applier"},
 	"server/authoring":                           {"schema", "factory", "factory/edit", "applier", "server/access", "server/api", "server/hosted", "server/secret"},
-	"server":                                     {"server/terms", "server/access", "server/api", "server/authoring", "server/hosted", "server/mcp", "server/oidc", "schema", "factory", "factory/edit", "factory/filter", "factory/match", "factory/native", "factory/signature", "applier", "server/disk", "server/secret", "server/store", "server/store/copy", "server/run", "server/run/task", "server/run/event", "server/delivery", "server/dashboard"},
+	"server":                                     {"server/terms", "server/access", "server/api", "server/authoring", "server/hosted", "server/listen", "server/mcp", "server/oidc", "schema", "factory", "factory/edit", "factory/filter", "factory/match", "factory/native", "factory/signature", "applier", "server/disk", "server/secret", "server/store", "server/store/copy", "server/run", "server/run/task", "server/run/event", "server/delivery", "server/dashboard"},
 	"server/notify":                              {"applier", "server/api", "factory/signature", "server/secret", "server/store"},
 	"examples":                                   {},
 	"cmd/triphammer":                             {"cmd/triphammer/client", "cmd/triphammer/client/exit", "cmd/triphammer/host"},
@@ -218,6 +220,7 @@ var walls = []struct{ room, never, why string }{
 	{"server", "server/worker", "who answers requests executes nothing: it asks the desk of runs, which knows of a worker what an interface says"},
 	{"server/run", "server/worker", "what a run is does not depend on who executes it"},
 	{"server/authoring", "server", "what changes a definition decides alike for every caller: it knows no HTTP, so gin stays outside"},
+	{"server/listen", "server/...", "what a stranger's connection meets first knows nothing of what is behind: no store, and no routes with gin"},
 	{"server/dashboard/...", "server/run/...", "pages show what the API answers"},
 	{"cmd/triphammer/client/...", "server/... but server/api server/mcp", "a command asks the API of a server, so that it works the same for a server elsewhere, and on systems that no server runs on"},
 }

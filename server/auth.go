@@ -18,7 +18,6 @@ type contextKey int
 
 const (
 	localKey  contextKey = iota // the name of a local caller
-	connKey                     // the connection
 	callerKey                   // the caller of a request that a page or a tool makes inside
 )
 

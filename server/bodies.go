@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"triphammer/server/delivery"
+	"triphammer/server/listen"
 )
 
 // bodies is a budget of memory for the bodies of requests, in bytes. A body is charged for
@@ -34,7 +35,7 @@ type bodies struct {
 
 // step is how many bytes of a body count as progress. It is also the smallest charge. Most
 // bodies are smaller.
-const step = 16 << 10
+const step = listen.Step
 
 // upload is a body that is arriving, or whose request is not answered yet.
 type upload struct {

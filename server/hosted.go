@@ -10,6 +10,7 @@ import (
 	"triphammer/server/access"
 	"triphammer/server/api"
 	"triphammer/server/hosted"
+	"triphammer/server/listen"
 	"triphammer/server/store"
 )
 
@@ -50,9 +51,7 @@ func (s *Server) git(c *gin.Context, service, path string) {
 		s.plain(c, err)
 		return
 	}
-	if b, ok := c.Request.Body.(*requestBody); ok {
-		b.elsewhere = true // git reads it
-	}
+	listen.ReadElsewhere(c.Request) // git reads it
 	call := s.admit(c, by)
 	pushed := repository.Serve(c.Writer, c.Request, hosted.Visit{Path: path, Person: by.Owner, Logger: s.cfg.Logger})
 	for _, p := range pushed {

@@ -20,6 +20,7 @@ import (
 	"triphammer/applier"
 	"triphammer/server/delivery"
 	"triphammer/server/disk"
+	"triphammer/server/listen"
 	"triphammer/server/run"
 	"triphammer/server/store"
 )
@@ -120,6 +121,18 @@ func NewMetrics(version string) *Metrics {
 	m.registry.MustRegister(build, m.ended, m.tokens, m.cost, m.took, m.waited, m.asked, m.requests, m.seconds, m.applied, m.closed, m.dropped,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
+}
+
+// certificate adds the end of the certificate to the metrics.
+func (m *Metrics) certificate(c *listen.Certificate) error {
+	return m.registry.Register(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "triphammer_tls_certificate_expiry_timestamp_seconds", Help: "When the TLS certificate of this server expires, in Unix seconds. Alert 14 days before.",
+	}, func() float64 {
+		if s := c.State(); s != nil {
+			return float64(s.ExpiresAt.Unix())
+		}
+		return 0
+	}))
 }
 
 // Watch adds the metrics of a store, and of a disk and of runs unless they are nil. Call it once.

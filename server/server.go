@@ -2,7 +2,7 @@
 // pages, with their keys, problems and limits. It is the only user of gin.
 //
 // It does not decide about deliveries (package delivery), runs (package run) or definitions
-// (package authoring).
+// (package authoring). Package listen accepts its connections.
 package server
 
 import (
@@ -29,6 +29,7 @@ import (
 	"triphammer/server/authoring"
 	"triphammer/server/disk"
 	"triphammer/server/hosted"
+	"triphammer/server/listen"
 	"triphammer/server/oidc"
 )
 
@@ -100,12 +101,12 @@ type Server struct {
 	// waits for memory of a budget.
 	bodyTime, patience time.Duration
 	streams            streams
+	door               *listen.Door // accepts the connections
 	watch              watch
 	seldom             seldom
-	checking           sync.Mutex                  // held while the store is checked
-	certificate        atomic.Pointer[certificate] // that serves; nil: no TLS
-	leaving            atomic.Bool                 // Leave was called
-	pinged             atomic.Int64                // when a test commit of the store last succeeded, in Unix nanoseconds
+	checking           sync.Mutex                         // held while the store is checked
+	certificate        atomic.Pointer[listen.Certificate] // that serves; nil: no TLS
+	pinged             atomic.Int64                       // when a test commit of the store last succeeded, in Unix nanoseconds
 }
 
 // Limits of the memory for bodies, in bytes, in all and for one network. A flood of slow
@@ -142,6 +143,7 @@ func New(cfg Config) (*Server, error) {
 	}
 	gin.SetMode(gin.ReleaseMode)
 	s := &Server{cfg: cfg, engine: gin.New(), bodyTime: bodyTime, patience: patience, watch: watch{data: cfg.Data}}
+	s.door = s.newDoor()
 	s.known = newBodies(maxKnown, maxKnown, s.bodyDropped("known"))
 	s.strangers = newBodies(maxStrangers, shareStrangers, s.bodyDropped("strangers"))
 	s.pushes = newBodies(maxPushes, sharePushes, s.bodyDropped("pushes"))
@@ -194,7 +196,7 @@ func (s *Server) setBase() error {
 
 // Handler serves requests from the network.
 func (s *Server) Handler() http.Handler {
-	inner := s.promptly(s.engine)
+	inner := s.door.Promptly(s.engine)
 	if s.base == "" {
 		return inner
 	}

@@ -136,7 +136,7 @@ func newFixtureWith(t *testing.T, opt options) *fixture {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ts.Config = f.httpServer(f.Handler())
+	ts.Config = f.door.HTTPServer(f.Handler())
 	ts.Start()
 	t.Cleanup(ts.Close)
 	if got := f.get("/readyz", ""); got.status != http.StatusServiceUnavailable {

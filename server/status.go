@@ -37,7 +37,7 @@ func (s *Server) healthz(c *gin.Context) { c.String(http.StatusOK, "ok\n") }
 // readyz tells whether deliveries can be accepted: every factory that has a commit serves
 // something, and the store can commit.
 func (s *Server) readyz(c *gin.Context) {
-	if s.leaving.Load() {
+	if s.door.Leaving() {
 		c.String(http.StatusServiceUnavailable, "this server is stopping\n")
 		return
 	}
@@ -124,7 +124,7 @@ func (s *Server) storage(ctx context.Context) api.Storage {
 func (s *Server) status(ctx context.Context, c *call) (*api.Status, error) {
 	out := &api.Status{Version: s.cfg.Version, BaseURL: s.cfg.BaseURL, Factories: []api.FactoryStatus{}, Runs: make(map[string]int64), Storage: s.storage(ctx), Clock: s.clock()}
 	if cert := s.certificate.Load(); cert != nil {
-		out.Certificate = cert.state()
+		out.Certificate = (*api.Certificate)(cert.State())
 	}
 	if s.cfg.Isolation != nil {
 		out.Isolation = s.cfg.Isolation()

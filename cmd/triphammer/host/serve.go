@@ -24,8 +24,8 @@ import (
 	"triphammer/cmd/triphammer/client"
 	"triphammer/cmd/triphammer/client/exit"
 	"triphammer/cmd/triphammer/client/settings"
-	"triphammer/server"
 	"triphammer/server/disk"
+	"triphammer/server/listen"
 	"triphammer/server/run"
 	"triphammer/server/secret"
 	"triphammer/server/store"
@@ -72,7 +72,8 @@ type serving struct {
 	proxies                []string
 	capabilities           capabilityOptions
 	signIn                 signInOptions
-	listeners              server.Listeners
+	listeners              listen.Listeners
+	unixKey                string // that callers on the socket have to show
 	shutdownDelay          time.Duration
 
 	in     *instance
@@ -409,10 +410,10 @@ const (
 
 // makeAdminKey makes the key that callers on the socket have to show.
 func (s *serving) makeAdminKey() error {
-	s.listeners.UnixKey = secret.RandomText(32)
+	s.unixKey = secret.RandomText(32)
 	path := filepath.Join(s.in.dir, AdminKeyFile)
 	_ = os.Remove(path) // that of the last start, whatever its mode is
-	if err := os.WriteFile(path, []byte(s.listeners.UnixKey+"\n"), 0o600); err != nil {
+	if err := os.WriteFile(path, []byte(s.unixKey+"\n"), 0o600); err != nil {
 		return fmt.Errorf("the key of the local socket: %w", err)
 	}
 	return nil
@@ -473,7 +474,7 @@ func (s *serving) run(ctx context.Context) error {
 	}
 	s.tellIsolation()
 	workers.Go(s.tellContainers)
-	err := s.in.server.Serve(ctx, s.listeners)
+	err := s.in.server.Serve(ctx, s.listeners, s.unixKey)
 	stop()
 	stopWorking()
 	workers.Wait()

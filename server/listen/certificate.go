@@ -1,4 +1,4 @@
-package server
+package listen
 
 import (
 	"context"
@@ -8,10 +8,6 @@ import (
 	"os"
 	"sync"
 	"time"
-
-	"github.com/prometheus/client_golang/prometheus"
-
-	"triphammer/server/api"
 )
 
 const (
@@ -21,8 +17,8 @@ const (
 	certificateLook = time.Hour
 )
 
-// certificate is a key pair that is read again when its files change.
-type certificate struct {
+// Certificate is a key pair that is read again when its files change.
+type Certificate struct {
 	certFile, keyFile string
 	now               func() time.Time
 	logger            *slog.Logger
@@ -34,7 +30,7 @@ type certificate struct {
 	pair    *tls.Certificate
 }
 
-func (c *certificate) get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+func (c *Certificate) get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.pair != nil && time.Since(c.checked) < time.Second {
@@ -71,12 +67,12 @@ func stampOf(path string) string {
 
 // LoadCertificate reads the certificate and its key, if there is to be TLS, so that a server
 // which cannot use them fails before it does anything. It tells the log, at once and then once
-// a day as long as the server serves, if the certificate ends in certificateNotice.
+// a day as long as the server serves, if the certificate ends within 14 days.
 func (l *Listeners) LoadCertificate(now func() time.Time, logger *slog.Logger) error {
 	if l.CertFile == "" || l.certificate != nil {
 		return nil
 	}
-	c := &certificate{certFile: l.CertFile, keyFile: l.KeyFile, now: now, logger: logger}
+	c := &Certificate{certFile: l.CertFile, keyFile: l.KeyFile, now: now, logger: logger}
 	if _, err := c.get(nil); err != nil {
 		return err
 	}
@@ -84,14 +80,21 @@ func (l *Listeners) LoadCertificate(now func() time.Time, logger *slog.Logger) e
 	return nil
 }
 
-// state is when the certificate that serves ends, and what is wrong with that.
-func (c *certificate) state() *api.Certificate {
+// State is when a certificate ends, and what is wrong with that.
+type State struct {
+	ExpiresAt time.Time
+	Valid     bool   // by the machine's clock
+	Problem   string // a text for people, from 14 days before the end on
+}
+
+// State is the state of the certificate that serves.
+func (c *Certificate) State() *State {
 	pair, err := c.get(nil)
 	if err != nil {
 		return nil // one was read at the start, and serves until another one can be read
 	}
 	leaf, now := pair.Leaf, c.now()
-	out := &api.Certificate{ExpiresAt: leaf.NotAfter.UTC(), Valid: true}
+	out := &State{ExpiresAt: leaf.NotAfter.UTC(), Valid: true}
 	at := leaf.NotAfter.UTC().Format(time.RFC3339)
 	switch {
 	case !now.Before(leaf.NotAfter):
@@ -105,13 +108,13 @@ func (c *certificate) state() *api.Certificate {
 }
 
 // watch tells the log of a certificate that ends soon or has ended, until ctx is done.
-func (c *certificate) watch(ctx context.Context) {
+func (c *Certificate) watch(ctx context.Context) {
 	ticker := time.NewTicker(certificateLook)
 	defer ticker.Stop()
 	var told string
 	var at time.Time
 	for {
-		if s := c.state(); s != nil && s.Problem != "" && (s.Problem != told || c.now().Sub(at) >= 24*time.Hour) {
+		if s := c.State(); s != nil && s.Problem != "" && (s.Problem != told || c.now().Sub(at) >= 24*time.Hour) {
 			told, at = s.Problem, c.now()
 			level := slog.LevelWarn
 			if !s.Valid {
@@ -125,16 +128,4 @@ func (c *certificate) watch(ctx context.Context) {
 		case <-ticker.C:
 		}
 	}
-}
-
-// certificate adds the end of the certificate to the metrics.
-func (m *Metrics) certificate(c *certificate) error {
-	return m.registry.Register(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "triphammer_tls_certificate_expiry_timestamp_seconds", Help: "When the TLS certificate of this server expires, in Unix seconds. Alert 14 days before.",
-	}, func() float64 {
-		if s := c.state(); s != nil {
-			return float64(s.ExpiresAt.Unix())
-		}
-		return 0
-	}))
 }

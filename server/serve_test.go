@@ -2,35 +2,32 @@ package server
 
 import (
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
-	"crypto/x509"
-	"crypto/x509/pkix"
-	"encoding/pem"
 	"io"
-	"log/slog"
-	"math/big"
 	"net"
 	"net/http"
 	"net/http/httptrace"
-	"os"
 	"os/user"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
+	"triphammer/server/listen"
+	"triphammer/server/listen/listentest"
 	"triphammer/server/store"
 )
 
+// socketKey is what the socket of a fixture has to be shown.
+const socketKey = "socket-key"
+
 // serve runs Serve on fresh listeners until the test stops it.
-func (f *fixture) serve(l Listeners) (stop func() error) {
+func (f *fixture) serve(l listen.Listeners) (stop func() error) {
 	f.t.Helper()
 	ctx, cancel := context.WithCancel(f.t.Context())
 	done := make(chan error, 1)
-	go func() { done <- f.Serve(ctx, l) }()
+	go func() { done <- f.Serve(ctx, l, socketKey) }()
 	stopped := false
 	stop = func() error {
 		stopped = true
@@ -45,7 +42,7 @@ func (f *fixture) serve(l Listeners) (stop func() error) {
 	return stop
 }
 
-func listen(t *testing.T, network, address string) net.Listener {
+func listenOn(t *testing.T, network, address string) net.Listener {
 	t.Helper()
 	l, err := net.Listen(network, address)
 	if err != nil {
@@ -60,8 +57,8 @@ func listen(t *testing.T, network, address string) net.Listener {
 func TestLocalAdministrator(t *testing.T) {
 	f := newFixture(t)
 	socket := filepath.Join(t.TempDir(), "s")
-	tcp := listen(t, "tcp", "127.0.0.1:0")
-	stop := f.serve(Listeners{TCP: tcp, Unix: listen(t, "unix", socket), UnixKey: "socket-key"})
+	tcp := listenOn(t, "tcp", "127.0.0.1:0")
+	stop := f.serve(listen.Listeners{TCP: tcp, Unix: listenOn(t, "unix", socket)})
 	local := &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return (&net.Dialer{}).DialContext(ctx, "unix", socket)
 	}}}
@@ -83,7 +80,7 @@ func TestLocalAdministrator(t *testing.T) {
 			t.Errorf("over the socket with the key %q: %d", key, status)
 		}
 	}
-	key = "socket-key"
+	key = socketKey
 	if status := put(local, "http://local"); status != http.StatusOK {
 		t.Errorf("over the socket: %d", status)
 	}
@@ -123,11 +120,11 @@ func TestLocalActor(t *testing.T) {
 // was taken finish.
 func TestDrain(t *testing.T) {
 	f := newFixture(t)
-	tcp := listen(t, "tcp", "127.0.0.1:0")
+	tcp := listenOn(t, "tcp", "127.0.0.1:0")
 	socket := filepath.Join(t.TempDir(), "s")
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
-	go func() { done <- f.Serve(ctx, Listeners{TCP: tcp, Unix: listen(t, "unix", socket)}) }()
+	go func() { done <- f.Serve(ctx, listen.Listeners{TCP: tcp, Unix: listenOn(t, "unix", socket)}, socketKey) }()
 	conn, err := net.Dial("tcp", tcp.Addr().String())
 	if err != nil {
 		t.Fatal(err)
@@ -177,14 +174,14 @@ func TestDrain(t *testing.T) {
 // also of a request from before, closes its connection, so that no client sends into a connection
 // that is cut (SPEC 17.1).
 func TestLeave(t *testing.T) {
-	f := newFixture(t)
 	dir := t.TempDir()
-	writePair(t, dir, "x")
-	plain, encrypted := listen(t, "tcp", "127.0.0.1:0"), listen(t, "tcp", "127.0.0.1:0")
-	f.serve(Listeners{TCP: plain})
-	f.serve(Listeners{TCP: encrypted, CertFile: filepath.Join(dir, "cert.pem"), KeyFile: filepath.Join(dir, "key.pem")})
-	for base, protocol := range map[string]int{"http://" + plain.Addr().String(): 1, "https://" + encrypted.Addr().String(): 2} {
-		f.leaving.Store(false)
+	listentest.WritePair(t, dir, "x", time.Now().Add(time.Hour))
+	encrypted := listen.Listeners{CertFile: filepath.Join(dir, "cert.pem"), KeyFile: filepath.Join(dir, "key.pem")}
+	for protocol, l := range map[int]listen.Listeners{1: {}, 2: encrypted} {
+		f := newFixture(t)
+		l.TCP = listenOn(t, "tcp", "127.0.0.1:0")
+		f.serve(l)
+		base := map[int]string{1: "http://", 2: "https://"}[protocol] + l.TCP.Addr().String()
 		client := &http.Client{Transport: &http.Transport{ForceAttemptHTTP2: true, TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
 		defer client.CloseIdleConnections()
 		reused := false
@@ -250,16 +247,9 @@ func TestLeave(t *testing.T) {
 func TestHTTP2(t *testing.T) {
 	f := newFixture(t)
 	dir := t.TempDir()
-	writePair(t, dir, "x")
-	tcp := listen(t, "tcp", "127.0.0.1:0")
-	f.serve(Listeners{TCP: tcp, CertFile: filepath.Join(dir, "cert.pem"), KeyFile: filepath.Join(dir, "key.pem")})
-	for range maxHTTP2 { // clients that speak HTTP/1.1 alone take no place of the others
-		conn, err := tls.Dial("tcp", tcp.Addr().String(), &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"http/1.1"}})
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer func() { _ = conn.Close() }()
-	}
+	listentest.WritePair(t, dir, "x", time.Now().Add(time.Hour))
+	tcp := listenOn(t, "tcp", "127.0.0.1:0")
+	f.serve(listen.Listeners{TCP: tcp, CertFile: filepath.Join(dir, "cert.pem"), KeyFile: filepath.Join(dir, "key.pem")})
 	client := &http.Client{Transport: &http.Transport{ForceAttemptHTTP2: true, TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
 	defer client.CloseIdleConnections()
 	for token, want := range map[string]int{hookSecret: http.StatusAccepted, "no": http.StatusUnauthorized} {
@@ -276,113 +266,23 @@ func TestHTTP2(t *testing.T) {
 	}
 }
 
-// TestHalfWrittenCertificate: while the files do not fit, the old pair serves,
-// and the log says so once.
-func TestHalfWrittenCertificate(t *testing.T) {
-	dir := t.TempDir()
-	writePair(t, dir, "first")
-	var logs lockedBuffer
-	c := &certificate{certFile: filepath.Join(dir, "cert.pem"), keyFile: filepath.Join(dir, "key.pem"), now: time.Now, logger: slog.New(slog.NewTextHandler(&logs, nil))}
-	first, err := c.get(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	look := func() *tls.Certificate {
-		c.checked = time.Time{} // as if a second had passed
-		pair, err := c.get(nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return pair
-	}
-	if err := os.WriteFile(c.certFile, []byte("-----BEGIN"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	for range 2 {
-		if look() != first {
-			t.Error("a pair that does not fit is served")
-		}
-	}
-	if n := strings.Count(logs.String(), "cannot be used"); n != 1 {
-		t.Errorf("told %d times:\n%s", n, logs.String())
-	}
-	if err := os.Remove(c.keyFile); err != nil {
-		t.Fatal(err)
-	}
-	if look() != first {
-		t.Error("without a file nothing serves")
-	}
-	writePair(t, dir, "second")
-	if look() == first {
-		t.Error("the new pair is not served")
-	}
-}
-
-func writePair(t *testing.T, dir, name string) {
-	writePairUntil(t, dir, name, time.Now().Add(time.Hour))
-}
-
-func writePairUntil(t *testing.T, dir, name string, end time.Time) {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name}, NotAfter: end, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
-	}
-	cert, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	der, err := x509.MarshalPKCS8PrivateKey(key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for file, block := range map[string]*pem.Block{"cert.pem": {Type: "CERTIFICATE", Bytes: cert}, "key.pem": {Type: "PRIVATE KEY", Bytes: der}} {
-		if err := os.WriteFile(filepath.Join(dir, file), pem.EncodeToMemory(block), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-}
-
-// TestTLS: the certificate is read again when its files change (SPEC 13.3), and
-// a stop lets what was taken finish.
-func TestTLS(t *testing.T) {
+// TestCertificateShown: status and metrics show the certificate of a server (SPEC 13.3).
+func TestCertificateShown(t *testing.T) {
 	f := newFixture(t)
 	dir := t.TempDir()
-	writePair(t, dir, "first")
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	end := time.Now().Add(24 * time.Hour).Truncate(time.Second)
+	listentest.WritePair(t, dir, "x", end)
+	tcp := listenOn(t, "tcp", "127.0.0.1:0")
+	f.serve(listen.Listeners{TCP: tcp, CertFile: filepath.Join(dir, "cert.pem"), KeyFile: filepath.Join(dir, "key.pem")})
+	conn, err := tls.Dial("tcp", tcp.Addr().String(), &tls.Config{InsecureSkipVerify: true})
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan error, 1)
-	go func() {
-		done <- f.Serve(ctx, Listeners{TCP: l, CertFile: filepath.Join(dir, "cert.pem"), KeyFile: filepath.Join(dir, "key.pem")})
-	}()
-	name := func() string {
-		conn, err := tls.Dial("tcp", l.Addr().String(), &tls.Config{InsecureSkipVerify: true})
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer func() { _ = conn.Close() }()
-		return conn.ConnectionState().PeerCertificates[0].Subject.CommonName
+	_ = conn.Close()
+	if status := f.get("/api/v1/status", f.key("reader", "read")).body; !strings.Contains(string(status), `"problem":"the TLS certificate `) {
+		t.Error("status does not show it:", string(status))
 	}
-	if got := name(); got != "first" {
-		t.Errorf("certificate %s", got)
-	}
-	writePair(t, dir, "second")
-	for deadline := time.Now().Add(10 * time.Second); name() != "second"; {
-		if time.Now().After(deadline) {
-			t.Fatal("the new certificate is not served")
-		}
-	}
-	cancel()
-	if err := <-done; err != nil {
-		t.Error(err)
-	}
-	if err := f.Serve(t.Context(), Listeners{TCP: l, CertFile: filepath.Join(dir, "none.pem"), KeyFile: filepath.Join(dir, "key.pem")}); err == nil {
-		t.Error("served without a certificate")
+	if metrics := f.get("/metrics", f.key("scraper", "read")).body; !strings.Contains(string(metrics), "triphammer_tls_certificate_expiry_timestamp_seconds "+strconv.FormatFloat(float64(end.Unix()), 'g', -1, 64)) {
+		t.Error("no metric:", string(metrics))
 	}
 }

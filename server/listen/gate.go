@@ -1,4 +1,4 @@
-package server
+package listen
 
 import (
 	"errors"
@@ -10,16 +10,20 @@ import (
 	"sync/atomic"
 	"syscall"
 	"time"
-
-	"triphammer/server/delivery"
 )
 
-// Reasons for closing a connection early, as labels of a metric.
+// Cause is why a connection was closed early or refused. It is a label of a metric.
+type Cause string
+
 const (
-	closedFull        = "full"        // the limit of all connections was reached
-	closedAddress     = "address"     // the limit of one address was reached
-	closedDescriptors = "descriptors" // the process had no descriptor left
+	Full          Cause = "full"        // the limit of all connections was reached
+	FullAddress   Cause = "address"     // the limit of one address was reached
+	NoDescriptors Cause = "descriptors" // the process had no descriptor left
 )
+
+// Step is how many bytes of a request count as progress. Less than that leaves a connection among
+// those that keep the server waiting.
+const Step = 16 << 10
 
 const (
 	// leastWait is how long a connection must keep the server waiting before it can be
@@ -46,9 +50,9 @@ const (
 // request is being handled is never closed.
 type gate struct {
 	net.Listener
-	max, perAddress int                   // 0: no limit
-	shared          func(netip.Addr) bool // tells whether many clients share an address
-	closed          func(cause string, network netip.Prefix)
+	max, perAddress int                           // 0: no limit
+	networkOf       func(netip.Addr) netip.Prefix // see Config
+	closed          func(Cause, netip.Prefix)
 
 	mu      sync.Mutex
 	conns   map[*gatedConn]struct{}
@@ -59,9 +63,9 @@ type gate struct {
 	end     sync.Once
 }
 
-func newGate(l net.Listener, limit, perAddress int, shared func(netip.Addr) bool, closed func(string, netip.Prefix)) *gate {
+func newGate(l net.Listener, limit, perAddress int, networkOf func(netip.Addr) netip.Prefix, closed func(Cause, netip.Prefix)) *gate {
 	return &gate{
-		Listener: l, max: limit, perAddress: perAddress, shared: shared, closed: closed,
+		Listener: l, max: limit, perAddress: perAddress, networkOf: networkOf, closed: closed,
 		conns: make(map[*gatedConn]struct{}), address: make(map[netip.Prefix]int), left: make(chan struct{}, 1), over: make(chan struct{}),
 	}
 }
@@ -71,8 +75,8 @@ func (g *gate) Accept() (net.Conn, error) {
 	for {
 		conn, err := g.Listener.Accept()
 		if errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) {
-			if !g.closeLongest(closedDescriptors, netip.Prefix{}) {
-				g.closed(closedDescriptors, netip.Prefix{}) // nothing to close: tell all the same
+			if !g.closeLongest(NoDescriptors, netip.Prefix{}) {
+				g.closed(NoDescriptors, netip.Prefix{}) // nothing to close: tell all the same
 			}
 			if !g.wait() {
 				return nil, net.ErrClosed
@@ -82,7 +86,7 @@ func (g *gate) Accept() (net.Conn, error) {
 		if err != nil {
 			return nil, err
 		}
-		c := &gatedConn{Conn: conn, gate: g, network: g.networkOf(conn)}
+		c := &gatedConn{Conn: conn, gate: g, network: g.network(conn)}
 		c.progress()
 		if admitted, err := g.admit(c); err != nil {
 			return nil, err
@@ -92,25 +96,25 @@ func (g *gate) Accept() (net.Conn, error) {
 	}
 }
 
-// networkOf is the network to whose limit a connection counts. Zero means that it counts
+// network is the network to whose limit a connection counts. Zero means that it counts
 // only to the limit of all.
-func (g *gate) networkOf(conn net.Conn) netip.Prefix {
+func (g *gate) network(conn net.Conn) netip.Prefix {
 	from, err := netip.ParseAddrPort(conn.RemoteAddr().String())
-	if err != nil || g.shared(from.Addr().Unmap()) {
+	if err != nil {
 		return netip.Prefix{}
 	}
-	return delivery.Network(from.Addr())
+	return g.networkOf(from.Addr())
 }
 
 // admit admits a connection or closes it. While all open connections have requests that
 // are being handled, the new one waits here, and further ones wait in the queue of the
 // operating system.
 func (g *gate) admit(c *gatedConn) (bool, error) {
-	if c.network.IsValid() && g.perAddress > 0 && g.count(c.network) >= g.perAddress && !g.closeLongest(closedAddress, c.network) {
-		g.closed(closedAddress, c.network)
+	if c.network.IsValid() && g.perAddress > 0 && g.count(c.network) >= g.perAddress && !g.closeLongest(FullAddress, c.network) {
+		g.closed(FullAddress, c.network)
 		return false, c.Conn.Close()
 	}
-	for g.max > 0 && g.count(netip.Prefix{}) >= g.max && !g.closeLongest(closedFull, netip.Prefix{}) {
+	for g.max > 0 && g.count(netip.Prefix{}) >= g.max && !g.closeLongest(Full, netip.Prefix{}) {
 		if !g.wait() {
 			return false, errors.Join(net.ErrClosed, c.Conn.Close())
 		}
@@ -148,7 +152,7 @@ func (g *gate) count(network netip.Prefix) int {
 
 // closeLongest closes the connection that has kept the server waiting the
 // longest, of one network or of all.
-func (g *gate) closeLongest(cause string, network netip.Prefix) bool {
+func (g *gate) closeLongest(cause Cause, network netip.Prefix) bool {
 	now := time.Now().UnixNano()
 	var longest *gatedConn
 	since := now - int64(leastWait)
@@ -245,7 +249,7 @@ func (c *gatedConn) progress() {
 // Read implements net.Conn.
 func (c *gatedConn) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
-	if c.read.Add(int64(n)) >= step {
+	if c.read.Add(int64(n)) >= Step {
 		c.progress()
 	}
 	return n, err
