@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -23,7 +24,7 @@ func TestCertificateEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		end := time.Now().Add(14*24*time.Hour + 30*time.Minute).Truncate(time.Second)
 		listentest.WritePair(t, dir, "x", end)
-		var logs bytes.Buffer
+		var logs lockedBuffer
 		l := Listeners{CertFile: filepath.Join(dir, "cert.pem"), KeyFile: filepath.Join(dir, "key.pem")}
 		if err := l.LoadCertificate(time.Now, slog.New(slog.NewTextHandler(&logs, nil))); err != nil {
 			t.Fatal(err)
@@ -129,4 +130,22 @@ func TestTLS(t *testing.T) {
 	if err := newDoor(t).Serve(t.Context(), Listeners{TCP: l, CertFile: filepath.Join(dir, "none.pem"), KeyFile: filepath.Join(dir, "key.pem")}, nothing, nil); err == nil {
 		t.Error("served without a certificate")
 	}
+}
+
+// lockedBuffer is a log that is read while it is written.
+type lockedBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *lockedBuffer) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *lockedBuffer) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
 }
