@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+
 	"triphammer/applier"
 	"triphammer/server/api"
 	"triphammer/server/store"

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+
 	"triphammer/cmd/triphammer/client/exit"
 	"triphammer/cmd/triphammer/client/term"
 	"triphammer/server/api"
