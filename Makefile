@@ -69,13 +69,14 @@ bench: build ## the figures: ingress, filters, signatures, validation, store, ru
 	TRIPHAMMER_POSTGRES_IN=$${TMPDIR:-/tmp} TRIPHAMMER_BIN=$(CURDIR)/$(BIN) TRIPHAMMER_ACTIONLINT=$(CURDIR)/bin/actionlint \
 	$(WITH_POSTGRES) $(GO) test -run '^$$' -bench . -benchmem -timeout 40m ./...
 
-fuzz: ## run every fuzz target for FUZZTIME: a time or a number of executions (default 20s), two at a time
-	@targets=$$(for dir in $$(git grep -l '^func Fuzz' -- '*_test.go' | xargs -n 1 dirname | sort -u); do \
-	  found=$$($(GO) test -list '^Fuzz' ./$$dir) || { echo "$$found" >&2; exit 1; }; \
-	  echo "$$found" | sed -n "s|^Fuzz.*|./$$dir &|p"; \
-	done) || exit 1; \
-	echo "$$targets" | xargs -P 2 -n 2 sh -c 'echo "fuzz $$0 $$1 $(FUZZTIME)"; \
-	  $(GO) test -run "^$$" -fuzz "^$$1$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 10x -parallel 1 $$0 || exit 255'
+fuzz: ## run every fuzz target for FUZZTIME: a time or a number of executions (default 20s)
+	@for pkg in $$($(GO) list ./...); do \
+	  targets=$$($(GO) test -list '^Fuzz' $$pkg) || { echo "$$targets"; exit 1; }; \
+	  for target in $$(echo "$$targets" | grep '^Fuzz'); do \
+	    echo "fuzz $$pkg $$target $(FUZZTIME)"; \
+	    $(GO) test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 10x $$pkg || exit 1; \
+	  done; \
+	done
 
 demo: build ## the main job from nothing; ONCE=1 stops when the run has succeeded
 	rm -rf $(DEMO)
