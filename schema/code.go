@@ -52,5 +52,5 @@ var Codes = []Code{
 	},
 	{BadSecret, "The secret cannot serve this webhook, such as one with `/` in it for `url_token`.", "Set another value, of the form that the message names."},
 	{UnverifiedCommit, "No key that the server allows has signed the commit.", "Sign it (`git commit -S`) with a key in the file that `--verify-keys` names, and push again."},
-	{ExpiredSigner, "The commit is signed with an expired ssh key, and has an earlier date. Anybody who has the key can write that date.", "Remove the key from the file that `--verify-keys` names, or let the time of arrival count: `--verify-time arrived`."},
+	{ExpiredSigner, "An expired ssh key signed the commit, whose date is earlier than the end of the key. Anybody who has the key can write that date.", "Remove the key from the file that `--verify-keys` names, or judge commits by the time of their arrival: `--verify-time arrived`."},
 }

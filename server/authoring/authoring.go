@@ -166,8 +166,9 @@ func firstFile(name string) string {
 	return "schemaVersion: " + schema.Version + "\nname: " + name + "\n"
 }
 
-// turn waits until no other request changes definitions, and reads the newest files: so the
-// second of two requests sees what the first has done. done lets the next one begin.
+// turn waits until no other request changes definitions, and reads the newest files: the second of
+// two requests sees the changes of the first. The caller calls done when its change is made, so that
+// the next request begins.
 func (a *Author) turn(ctx context.Context, f access.Factory) (commit string, tree fs.FS, done func(), err error) {
 	if err := a.turns.Acquire(ctx, 1); err != nil {
 		return "", nil, nil, err

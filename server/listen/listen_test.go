@@ -38,7 +38,9 @@ func listenTCP(t *testing.T) net.Listener {
 
 func waitUntil(t *testing.T, otherwise string, done func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); !done(); time.Sleep(time.Millisecond) {
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for deadline := time.Now().Add(20 * time.Second); !done(); <-tick.C {
 		if time.Now().After(deadline) {
 			t.Fatal(otherwise)
 		}

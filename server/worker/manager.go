@@ -29,8 +29,8 @@ type Config struct {
 	// It matters only if other processes use the store too (run.Config.Shared).
 	Lease time.Duration
 
-	// Unguarded lets an agent go on when its lease is over. With it, a test shows that it would
-	// notice a missing guard.
+	// Unguarded keeps agents at work after their lease is over. It is for a test, which shows by it
+	// that the test would notice a missing guard.
 	Unguarded bool
 
 	// MaxQueued is how many runs may wait; 0: no limit.

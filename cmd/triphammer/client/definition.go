@@ -56,7 +56,7 @@ can be shortened, or be ids of applies.`,
 		}),
 	}
 	pin := &cobra.Command{
-		Use: "pin COMMIT --reason TEXT", Short: "Let a commit that was applied before serve, whatever is pushed", Args: Exactly("COMMIT"),
+		Use: "pin COMMIT --reason TEXT", Short: "Serve a commit that was applied before, whatever is pushed", Args: Exactly("COMMIT"),
 		Long: `Apply a commit that was applied before, and keep to it: a way back without a push, and without the repository. What is
 pushed meanwhile waits until the pin ends, by "definition unpin" or at --until. COMMIT can be shortened.`,
 		RunE: WithServer(true, func(c *cobra.Command, args []string, cl *Client) error {
