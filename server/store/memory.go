@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"database/sql"
+	"fmt"
 
 	"triphammer/server/store/internal/engine"
 )
@@ -87,7 +88,10 @@ func (s hooks) Committed(tx *engine.Tx) error {
 	if !s.pausesChanged {
 		return nil
 	}
-	return s.store.Pauses.publish(tx)
+	if err := s.store.Pauses.publish(tx); err != nil {
+		return fmt.Errorf("what is paused could not be read: %w", err)
+	}
+	return nil
 }
 
 // Forget forgets everything.

@@ -44,9 +44,9 @@ type attempt struct {
 	charged             event.Usage    // the recorded usage of this attempt
 }
 
-// prepared is prepare. While the store is away it tries again: the run has done nothing yet, and must not
+// ready is prepare. While the store is away it tries again: the run has done nothing yet, and must not
 // fail for it.
-func (a *attempt) prepared(ctx context.Context) (prepared, error) {
+func (a *attempt) ready(ctx context.Context) (prepared, error) {
 	for {
 		p, err := a.prepare(ctx)
 		if !store.Away(err) || ctx.Err() != nil {
@@ -62,7 +62,7 @@ func (a *attempt) prepared(ctx context.Context) (prepared, error) {
 
 // run executes the run. ctx ends the agent; always does not end.
 func (a *attempt) run(ctx, always context.Context) (v verdict) {
-	p, err := a.prepared(ctx)
+	p, err := a.ready(ctx)
 	row, work, spec := p.row, p.task, &p.spec
 	var values []secret.Value
 	var agent harness.Start

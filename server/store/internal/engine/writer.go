@@ -244,7 +244,7 @@ func (s *DB) commit(ctx context.Context, batch []*job) {
 		s.commits.Add(1)
 		s.seen = s.clock.seen()
 		if err := s.remember(ctx); err != nil {
-			s.Logger.Error("what was written could not be read", "error", err)
+			s.Logger.Error("a commit went well, but what it changed is not shown yet", "error", err)
 		}
 	}
 	if isUnsynced(err) {
