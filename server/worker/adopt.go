@@ -140,15 +140,18 @@ type replayed struct {
 // takeOver reads what another worker has left of the attempt: the stored events, and old values
 // of secrets that have changed since, because the agent still has them.
 func (a *attempt) takeOver(ctx context.Context, spec *run.Spec, started string) (*replayed, []secret.Value, error) {
-	values, err := a.manager.cfg.Store.Secrets.All(ctx, spec.AllSecrets())
-	if err != nil {
-		return nil, nil, err
-	}
-	credentials, err := a.manager.cfg.Store.Secrets.All(ctx, spec.RepositorySecrets())
-	if err != nil {
-		return nil, nil, err
-	}
-	before, err := a.manager.replay(ctx, a.lease.RunID, started)
+	var values, credentials []secret.Value
+	var before *replayed
+	err := a.patiently(ctx, func() (err error) {
+		if values, err = a.manager.cfg.Store.Secrets.All(ctx, spec.AllSecrets()); err != nil {
+			return err
+		}
+		if credentials, err = a.manager.cfg.Store.Secrets.All(ctx, spec.RepositorySecrets()); err != nil {
+			return err
+		}
+		before, err = a.manager.replay(ctx, a.lease.RunID, started)
+		return err
+	})
 	if err != nil {
 		return nil, nil, err
 	}

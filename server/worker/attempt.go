@@ -44,13 +44,21 @@ type attempt struct {
 	charged             event.Usage    // the recorded usage of this attempt
 }
 
-// ready is prepare. While the store is away it tries again: the run has done nothing yet, and must not
-// fail for it.
-func (a *attempt) ready(ctx context.Context) (prepared, error) {
+// ready is prepare, which waits for a store that is away.
+func (a *attempt) ready(ctx context.Context) (p prepared, err error) {
+	err = a.patiently(ctx, func() (err error) {
+		p, err = a.prepare(ctx)
+		return err
+	})
+	return p, err
+}
+
+// patiently reads again while the store is away: a run must not fail for that before its agent works.
+func (a *attempt) patiently(ctx context.Context, read func() error) error {
 	for {
-		p, err := a.prepare(ctx)
+		err := read()
 		if !store.Away(err) || ctx.Err() != nil {
-			return p, err
+			return err
 		}
 		a.logger.Warn("the store is away, so the run cannot begin; the next try follows", "error", err)
 		select {
