@@ -18,6 +18,7 @@ var azureDevOps = &Sender{
 				{Name: "types", From: azureField("System.WorkItemType"), Fold: strings.ToLower},
 			},
 			Same: azureSame, Link: first("resource._links.html.href", "resource.revision._links.html.href"),
+			Subject: thing(azureField("System.TeamProject"), "#", first("resource.workItemId", "resource.id")),
 		},
 		{
 			Name: "pull_request", Doc: "A pull request is created, changed or commented on, or its merge is tried.",
@@ -28,6 +29,10 @@ var azureDevOps = &Sender{
 				{Name: "statuses", From: at("resource.status", "resource.pullRequest.status"), Fold: strings.ToLower},
 			},
 			Same: azureSame, Link: first("resource._links.web.href"),
+			Subject: either(
+				thing(azureRepo("resource.repository"), "!", at("resource.pullRequestId")),
+				thing(azureRepo("resource.pullRequest.repository"), "!", at("resource.pullRequest.pullRequestId")),
+			),
 		},
 		{
 			Name: "push", Doc: "Somebody pushes commits or a tag, or deletes a branch or a tag.",
@@ -37,6 +42,7 @@ var azureDevOps = &Sender{
 				{Name: "branches", From: at("resource.refUpdates[].name"), Fold: branch},
 			},
 			Same: azureSame, Link: first("resource.repository.remoteUrl"),
+			Subject: thing(azureRepo("resource.repository"), "/", ref(at("resource.refUpdates[].name"))),
 		},
 	},
 }
@@ -57,6 +63,11 @@ var (
 
 func azureEvent(names ...string) [][]Condition {
 	return [][]Condition{{{Source: at("eventType"), OneOf: names}}}
+}
+
+// azureRepo is a repository in its project.
+func azureRepo(repository string) Source {
+	return thing(at(repository+".project.name"), "/", at(repository+".name"))
 }
 
 // azureRepos are the names of a repository, without and with its project.

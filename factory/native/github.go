@@ -1,6 +1,9 @@
 package native
 
-import "strings"
+import (
+	"slices"
+	"strings"
+)
 
 // github are the events of GitHub. https://docs.github.com/webhooks/webhook-events-and-payloads
 // describes its payloads, and factory/testdata/rules 4.1 and 4.2 the events and their filter keys.
@@ -18,6 +21,7 @@ var github = &Sender{
 				{Name: "paths", From: at("commits[].added[]", "commits[].modified[]", "commits[].removed[]"), Kind: Glob},
 			},
 			Same: []Source{at("repository.id"), at("ref"), at("before"), at("after")}, Link: first("compare"),
+			Subject: thing(githubRepo, "/", ref(at("ref"))),
 		},
 		githubIssue("issue_created", "Somebody opens an issue.", "opened", githubIssueLabels),
 		githubIssue("issue_labeled", "An issue gets a label.", "labeled", githubNewLabel),
@@ -36,6 +40,7 @@ var github = &Sender{
 			},
 			Keys: []Key{githubRepos, {Name: "mentioned", From: githubMentioned("issue.body"), Fold: mentionName}, githubIssueLabels},
 			Same: []Source{at("issue.id"), at("comment.id")}, Link: first("comment.html_url", "issue.html_url"),
+			Subject: githubNumber("issue.number"),
 		},
 		{
 			Name: "pull_request_mentioned", Doc: "Somebody is mentioned in a new pull request, or in a new comment or review on one.",
@@ -47,18 +52,21 @@ var github = &Sender{
 			},
 			Keys: []Key{githubRepos, {Name: "mentioned", From: githubMentioned("pull_request.body"), Fold: mentionName}, githubAnyLabels},
 			Same: []Source{at("issue.id", "pull_request.id"), at("comment.id"), at("review.id")}, Link: first("comment.html_url", "review.html_url", "pull_request.html_url"),
+			Subject: githubNumber("issue.number", "pull_request.number"),
 		},
 		{
 			Name: "issue_assigned", Doc: "An issue is assigned to somebody: once for each person.",
 			In:   [][]Condition{{githubEvent("issues"), githubAction("assigned")}},
 			Keys: []Key{githubRepos, githubNewAssignee, githubIssueLabels},
 			Same: []Source{at("issue.id"), at("issue.updated_at"), at("assignee.id")}, Link: first("issue.html_url"),
+			Subject: githubNumber("issue.number"),
 		},
 		{
 			Name: "pull_request_assigned", Doc: "A pull request is assigned to somebody: once for each person.",
 			In:   [][]Condition{{githubEvent("pull_request"), githubAction("assigned")}},
 			Keys: []Key{githubRepos, githubNewAssignee, githubPullLabels},
 			Same: []Source{at("pull_request.id"), at("pull_request.updated_at"), at("assignee.id")}, Link: first("pull_request.html_url"),
+			Subject: githubNumber("pull_request.number"),
 		},
 		{
 			Name: "pull_request_review_requested", Doc: "A person or a team is asked for a review: once for each.",
@@ -69,6 +77,7 @@ var github = &Sender{
 				{Name: "reviewer_teams", From: at("requested_team.slug"), Fold: strings.ToLower, Both: true},
 			},
 			Same: []Source{at("pull_request.id"), at("pull_request.updated_at"), at("requested_reviewer.id", "requested_team.id")}, Link: first("pull_request.html_url"),
+			Subject: githubNumber("pull_request.number"),
 		},
 		{
 			Name: "pull_request_review_submitted", Doc: "Somebody submits a review.",
@@ -80,6 +89,7 @@ var github = &Sender{
 				{Name: "review_states", From: at("review.state"), Fold: strings.ToLower},
 			},
 			Same: []Source{at("review.id")}, Link: first("review.html_url"),
+			Subject: githubNumber("pull_request.number"),
 		},
 		githubChecks("check_suite_completed", "All checks of a commit have ended.", "check_suite"),
 		githubChecks("workflow_run_completed", "A workflow of GitHub Actions has ended.", "workflow_run",
@@ -89,12 +99,14 @@ var github = &Sender{
 			In:   [][]Condition{{githubEvent("check_run"), githubAction("rerequested")}},
 			Keys: []Key{githubRepos},
 			Same: []Source{at("check_run.id"), at("check_run.completed_at"), at("check_run.check_suite.updated_at")}, Link: first("check_run.html_url"),
+			Subject: githubCommit("check_run"),
 		},
 		{
 			Name: "check_suite_rerequested", Doc: "Somebody asks to run all checks of a commit again.",
 			In:   [][]Condition{{githubEvent("check_suite"), githubAction("rerequested")}},
 			Keys: []Key{githubRepos},
 			Same: []Source{at("check_suite.id"), at("check_suite.updated_at")}, Link: first("repository.html_url"),
+			Subject: githubCommit("check_suite"),
 		},
 	},
 }
@@ -109,6 +121,25 @@ var (
 
 	githubPullFiles = &Ask{Name: "pull_request_files", Of: []Source{at("repository.full_name"), at("pull_request.number")}}
 )
+
+// githubRepo is a repository, with the host of a GitHub Enterprise Server before it.
+var githubRepo = ofSite("github.com", at("repository.html_url"), at("repository.full_name"))
+
+// githubNumber is an issue or a pull request, which share their numbers.
+func githubNumber(places ...string) Source { return thing(githubRepo, "#", first(places...)) }
+
+// githubCommit is what a check is about: the pull request, if it names exactly one of the same
+// repository, or else the commit. A fork's checks name pull requests of the repository that it was made from.
+func githubCommit(object string) Source {
+	number, base, own := at(object+".pull_requests[].number"), at(object+".pull_requests[].base.repo.id"), at("repository.id")
+	pull := Source{Doc: number.Doc, places: slices.Concat(number.places, base.places, own.places), read: func(p *Payload) []string {
+		if !slices.Equal(base.values(p), own.values(p)) {
+			return nil
+		}
+		return number.values(p)
+	}}
+	return either(thing(githubRepo, "#", pull), thing(githubRepo, "@", at(object+".head_sha")))
+}
 
 func githubEvent(name string) Condition {
 	return Condition{Source: at(header("X-GitHub-Event")), OneOf: []string{name}}
@@ -144,6 +175,7 @@ func githubIssue(name, doc, action string, labels Key) *Event {
 			{Name: "authors", From: at("issue.user.login"), Fold: strings.ToLower},
 		},
 		Same: []Source{at("issue.id"), at("issue.updated_at"), at("label.id")}, Link: first("issue.html_url"),
+		Subject: githubNumber("issue.number"),
 	}
 }
 
@@ -161,6 +193,7 @@ func githubPull(name, doc string, labels Key, when ...Condition) *Event {
 			labels,
 		},
 		Same: []Source{at("pull_request.id"), at("pull_request.updated_at"), at("pull_request.head.sha"), at("label.id")}, Link: first("pull_request.html_url"),
+		Subject: githubNumber("pull_request.number"),
 	}
 }
 
@@ -182,5 +215,6 @@ func githubChecks(name, doc, object string, more ...Key) *Event {
 			{Name: "authors", Fold: strings.ToLower, Ask: &Ask{Name: "pull_request_authors", Of: pulls}},
 		}, more...),
 		Same: []Source{at(object + ".id"), at(object + ".updated_at"), at(object + ".run_attempt")}, Link: first(object+".html_url", "repository.html_url"),
+		Subject: githubCommit(object),
 	}
 }

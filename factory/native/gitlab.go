@@ -22,8 +22,9 @@ var gitlab = &Sender{
 				{Name: "base_branches", From: at("object_attributes.target_branch")},
 			},
 			// Two people may approve within a second, and an approval changes nothing of the request.
-			Same: []Source{at("object_attributes.id"), at("object_attributes.updated_at"), at("object_attributes.action"), at("user.id")},
-			Link: first("object_attributes.url"),
+			Same:    []Source{at("object_attributes.id"), at("object_attributes.updated_at"), at("object_attributes.action"), at("user.id")},
+			Link:    first("object_attributes.url"),
+			Subject: thing(gitlabProject, "!", at("object_attributes.iid")),
 		},
 		{
 			Name: "bot_mentioned", Doc: "Somebody mentions an account of the webhook in a new comment, merge request or issue.",
@@ -38,6 +39,12 @@ var gitlab = &Sender{
 				{Name: "mentioned", From: mentions("-._/", first("object_attributes.note", "object_attributes.description")), Fold: mentionName, Own: true},
 			},
 			Same: []Source{at("object_kind"), at("object_attributes.id")}, Link: first("object_attributes.url"),
+			Subject: either(
+				when(gitlabKind("merge_request"), thing(gitlabProject, "!", at("object_attributes.iid"))),
+				when(gitlabKind("issue"), thing(gitlabProject, "#", at("object_attributes.iid"))),
+				when(gitlabKind("work_item"), thing(gitlabProject, "#", at("object_attributes.iid"))),
+				thing(gitlabProject, "!", at("merge_request.iid")), thing(gitlabProject, "#", first("issue.iid", "work_item.iid")), thing(gitlabProject, "@", at("commit.id")),
+			),
 		},
 		{
 			Name: "push", Doc: "Somebody pushes commits, or deletes a branch.",
@@ -48,11 +55,15 @@ var gitlab = &Sender{
 				{Name: "paths", From: at("commits[].added[]", "commits[].modified[]", "commits[].removed[]"), Kind: Glob},
 			},
 			Same: []Source{at("project.id"), at("ref"), at("before"), at("after")}, Link: first("project.web_url"),
+			Subject: thing(gitlabProject, "/", ref(at("ref"))),
 		},
 	},
 }
 
 var gitlabRepos = Key{Name: "repos", From: at("project.path_with_namespace"), Fold: strings.ToLower}
+
+// gitlabProject is a project, with the host of a server of one's own before it.
+var gitlabProject = ofSite("gitlab.com", first("project.web_url", "object_attributes.url"), at("project.path_with_namespace"))
 
 func gitlabKind(kind string) Condition {
 	return Condition{Source: at("object_kind"), OneOf: []string{kind}}

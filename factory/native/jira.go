@@ -18,7 +18,7 @@ var jira = &Sender{
 			Name: "issue_created", Doc: "Somebody creates an issue.",
 			In:   [][]Condition{{jiraEvent("jira:issue_created")}},
 			Keys: []Key{jiraProjects, {Name: "labels", From: at("issue.fields.labels[]")}},
-			Same: []Source{at("issue.id")}, Link: jiraPage,
+			Same: []Source{at("issue.id")}, Link: jiraPage, Subject: at("issue.key"),
 		},
 		{
 			Name: "issue_labeled", Doc: "An issue gets a label, also when it is created.",
@@ -27,13 +27,13 @@ var jira = &Sender{
 				{jiraEvent("jira:issue_updated"), {Source: jiraNewLabels}},
 			},
 			Keys: []Key{jiraProjects, {Name: "labels", From: jiraAnyNewLabels}},
-			Same: []Source{at("issue.id"), at("changelog.id")}, Link: jiraPage,
+			Same: []Source{at("issue.id"), at("changelog.id")}, Link: jiraPage, Subject: at("issue.key"),
 		},
 		{
 			Name: "status_changed", Doc: "An issue gets another status.",
 			In:   [][]Condition{{jiraEvent("jira:issue_updated"), {Source: jiraNewStatus}}},
 			Keys: []Key{jiraProjects, {Name: "status_ids", From: jiraNewStatus}},
-			Same: []Source{at("issue.id"), at("changelog.id")}, Link: jiraPage,
+			Same: []Source{at("issue.id"), at("changelog.id")}, Link: jiraPage, Subject: at("issue.key"),
 		},
 		{
 			Name: "agent_session_created", Doc: "Somebody mentions an account of the webhook in a new comment, or assigns an issue to it.",
@@ -52,7 +52,7 @@ var jira = &Sender{
 				{Name: "labels", From: at("issue.fields.labels[]"), Ask: &Ask{Name: "issue_labels", Of: []Source{at("issue.id")}, Unless: given("issue.fields.labels")}},
 				{Name: "keywords", From: at("comment.body", "issue.fields.summary", "issue.fields.description"), Kind: Word, Fold: keyword},
 			},
-			Same: []Source{at("issue.id"), at("comment.id"), at("changelog.id")}, Link: jiraPage,
+			Same: []Source{at("issue.id"), at("comment.id"), at("changelog.id")}, Link: jiraPage, Subject: at("issue.key"),
 		},
 	},
 }

@@ -53,6 +53,9 @@ type Event struct {
 	// the event. Without these values, two webhooks of the sender start a run each.
 	Same []Source
 	Link Source // the page of the thing that the event happened to
+	// Subject is what the event is about, without the provider (SPEC 21.1): events with one subject
+	// belong together. It has at most one value.
+	Subject Source
 }
 
 // Key is a filter key of an event.
@@ -165,6 +168,7 @@ func (e *Event) eachSource(visit func(Source)) {
 		visit(s)
 	}
 	visit(e.Link)
+	visit(e.Subject)
 }
 
 func (a *Ask) eachSource(visit func(Source)) {

@@ -11,7 +11,7 @@ var slack = &Sender{
 	Events: []*Event{
 		{
 			Name: "app_mention", Doc: "Somebody mentions the app in a channel.",
-			In: [][]Condition{{slackType("app_mention"), slackByPerson, slackUnedited}}, Keys: slackMessage, Same: slackTime,
+			In: [][]Condition{{slackType("app_mention"), slackByPerson, slackUnedited}}, Keys: slackMessage, Same: slackTime, Subject: slackThread,
 		},
 		slackPosted("message_posted", "Somebody posts a message in a channel that the app is in.", "channel", "group"),
 		slackPosted("message_dm", "Somebody writes a direct message to the app, alone or in a group.", "im", "mpim"),
@@ -27,7 +27,8 @@ var slack = &Sender{
 				{Name: "keywords", Kind: Word, Fold: keyword, Ask: &Ask{Name: "message_text", Of: []Source{at("event.item.channel"), at("event.item.ts")}}},
 				slackNamed("item_user_ids", "itemUsers", "user_names", at("event.item_user")),
 			},
-			Same: []Source{at("team_id"), at("event.event_ts"), at("event.user"), at("event.reaction")},
+			Same:    []Source{at("team_id"), at("event.event_ts"), at("event.user"), at("event.reaction")},
+			Subject: thing(thing(at("team_id"), "/", at("event.item.channel")), "/", at("event.item.ts")),
 		},
 		{
 			Name: "member_joined_channel", Doc: "Somebody joins a channel.",
@@ -36,7 +37,8 @@ var slack = &Sender{
 				slackNamed("channel_ids", "channels", "channel_names", at("event.channel")),
 				slackNamed("user_ids", "users", "user_names", at("event.user")),
 			},
-			Same: []Source{at("team_id"), at("event.channel"), at("event.user"), at("event.event_ts")},
+			Same:    []Source{at("team_id"), at("event.channel"), at("event.user"), at("event.event_ts")},
+			Subject: thing(at("team_id"), "/", at("event.channel")),
 		},
 	},
 }
@@ -48,6 +50,9 @@ var (
 		{Name: "keywords", From: at("event.text"), Kind: Word, Fold: keyword},
 	}
 	slackTime = []Source{at("team_id"), at("event.channel"), at("event.ts")}
+
+	// slackThread is the thread of a message: a message that is no reply begins one.
+	slackThread = thing(thing(at("team_id"), "/", at("event.channel")), "/", first("event.thread_ts", "event.ts"))
 
 	slackByPerson = Condition{Source: at("event.bot_id"), Not: true}
 	// slackUnedited holds unless the message was edited: Slack sends an event for a mention that an edit adds, too.
@@ -70,7 +75,7 @@ func slackPosted(name, doc string, kinds ...string) *Event {
 	return &Event{
 		Name: name, Doc: doc,
 		In:   [][]Condition{{slackType("message"), {Source: at("event.channel_type"), OneOf: kinds}, slackByPerson, slackNew}},
-		Keys: slackMessage, Same: slackTime,
+		Keys: slackMessage, Same: slackTime, Subject: slackThread,
 	}
 }
 
