@@ -5,9 +5,12 @@ import (
 	"encoding/hex"
 	"fmt"
 	"net/url"
+	"regexp"
 	"slices"
 	"strings"
 	"unicode/utf8"
+
+	"triphammer/factory/jsonscan"
 )
 
 // MaxSubject is the largest length of a subject, in bytes. A longer one ends with a digest of the whole.
@@ -23,29 +26,34 @@ func (e *Event) SubjectOf(p *Payload) string {
 	return SubjectText(e.Sender.Provider, values[0])
 }
 
-// SubjectText is a subject in its canonical form: who names the thing, and its name there. In the name,
-// blanks, control characters, % and what is not UTF-8 are escaped as in a URL, so that two names never
-// have one text.
-func SubjectText(of, name string) string {
+// SubjectText is a subject in its canonical form: who names the thing, and its name there.
+func SubjectText(of, name string) string { return limited(of + ":" + escaped(name, "")) }
+
+// escaped is a text in which blanks, control characters, %, what is not UTF-8, and the further
+// characters are written as in a URL, so that two texts never become one.
+func escaped(text, further string) string {
 	var b strings.Builder
-	b.WriteString(of + ":")
-	for i := 0; i < len(name); {
-		r, size := utf8.DecodeRuneInString(name[i:])
-		if r <= ' ' || r == '%' || r >= 0x7f && r < 0xa0 || r == utf8.RuneError && size <= 1 {
-			for _, c := range []byte(name[i : i+size]) {
+	for i := 0; i < len(text); {
+		r, size := utf8.DecodeRuneInString(text[i:])
+		if r <= ' ' || r == '%' || r >= 0x7f && r < 0xa0 || r == utf8.RuneError && size <= 1 || strings.ContainsRune(further, r) {
+			for _, c := range []byte(text[i : i+size]) {
 				fmt.Fprintf(&b, "%%%02X", c)
 			}
 		} else {
-			b.WriteString(name[i : i+size])
+			b.WriteString(text[i : i+size])
 		}
 		i += size
 	}
-	if b.Len() <= MaxSubject {
-		return b.String()
+	return b.String()
+}
+
+func limited(subject string) string {
+	if len(subject) <= MaxSubject {
+		return subject
 	}
-	sum := sha256.Sum256([]byte(b.String()))
+	sum := sha256.Sum256([]byte(subject))
 	digest := "~" + hex.EncodeToString(sum[:16])
-	return strings.ToValidUTF8(b.String()[:MaxSubject-len(digest)], "") + digest
+	return strings.ToValidUTF8(subject[:MaxSubject-len(digest)], "") + digest
 }
 
 // thing is what has a name at a place, such as number 12 of acme/app: acme/app#12. There is none unless
@@ -110,3 +118,72 @@ func ofSite(home string, page, name Source) Source {
 func ref(s Source) Source {
 	return mapped("the branch or tag of", s, func(name string) []string { return []string{strings.TrimPrefix(name, "refs/")} })
 }
+
+// Template is the subject that an automation gives its events (SPEC 21.1), such as
+// {service.name}/{alert.id}: {a.b} stands for the scalar at a.b of the payload.
+type Template struct {
+	literals []string // one more than paths
+	paths    []string
+	reader   *node
+}
+
+// ParseTemplate reads a template. A template without a path would give all events one subject, and is
+// refused.
+func ParseTemplate(text string) (*Template, error) {
+	t := &Template{reader: &node{}}
+	rest := text
+	for {
+		literal, after, found := strings.Cut(rest, "{")
+		if strings.Contains(literal, "}") {
+			return nil, fmt.Errorf("%q has a } without a { before it", text)
+		}
+		t.literals = append(t.literals, literal)
+		if !found {
+			break
+		}
+		path, next, closed := strings.Cut(after, "}")
+		switch {
+		case !closed:
+			return nil, fmt.Errorf("%q has a { without a } after it", text)
+		case !templatePath.MatchString(path):
+			return nil, fmt.Errorf("{%s} is no path to a value of the payload: write the keys with dots between them, such as {alert.id}", path)
+		}
+		t.paths = append(t.paths, path)
+		t.reader.add(place{path: path})
+		rest = next
+	}
+	if len(t.paths) == 0 {
+		return nil, fmt.Errorf("%q names no value of the payload, so that all events would have one subject: write {a.b} for the value at a.b", text)
+	}
+	return t, nil
+}
+
+var templatePath = regexp.MustCompile(`^[^\s.{}\[\]]+(\.[^\s.{}\[\]]+)*$`)
+
+// Subject is what the template makes of a payload of a webhook. The body must be valid JSON. If the
+// payload lacks a value, the subject is empty, and missing is the path of the value.
+func (t *Template) Subject(webhook string, body []byte) (subject, missing string) {
+	p := &Payload{values: make(map[string][]string, len(t.paths))}
+	scan := jsonscan.Scanner{Data: body}
+	scan.Space()
+	p.walk(&scan, t.reader)
+	var b strings.Builder
+	for i, path := range t.paths {
+		value := strings.Join(p.values[path], "")
+		if value == "" {
+			return "", path
+		}
+		b.WriteString(escaped(t.literals[i], "") + escaped(value, marks)) // a value cannot play the text between values
+	}
+	b.WriteString(escaped(t.literals[len(t.paths)], ""))
+	if ByProvider(webhook) != nil || webhook == ownSubject {
+		webhook = ownSubject + ":" + webhook // a sender's events have its name before them
+	}
+	return limited(webhook + ":" + b.String()), ""
+}
+
+// marks are the characters that the text of a template may have between values.
+const marks = "!\"#$&'()*+,/:;<=>?@[\\]^`{|}"
+
+// ownSubject begins the subjects of webhooks that are named as a sender is.
+const ownSubject = "webhook"

@@ -129,3 +129,50 @@ func FuzzSubject(f *testing.F) {
 		}
 	})
 }
+
+// TestTemplates: the subject that an automation gives (SPEC 21.1).
+func TestTemplates(t *testing.T) {
+	for _, c := range []struct{ template, webhook, body, want, missing string }{
+		{"{service.name}/{alert.id}", "alerts", `{"service":{"name":"pay"},"alert":{"id":7}}`, "alerts:pay/7", ""},
+		{"{a}:{b}", "w", `{"a":"x:y","b":"z"}`, "w:x%3Ay:z", ""},
+		{"{a}:{b}", "w", `{"a":"x","b":"y:z"}`, "w:x:y%3Az", ""},
+		{"100%{a}", "w", `{"a":"é b"}`, "w:100%25é%20b", ""},
+		{"{a}", "github", `{"a":"acme"}`, "webhook:github:acme", ""},
+		{"acme/app#{n}", "github", `{"n":12}`, "webhook:github:acme/app#12", ""},
+		{"{a}", "webhook", `{"a":"github:x"}`, "webhook:webhook:github%3Ax", ""},
+		{"{a.b}", "w", `{"a":{"b":null}}`, "", "a.b"},
+		{"{a.b}", "w", `{"a":{"b":[1]}}`, "", "a.b"},
+		{"{a.b}", "w", `{"a":"x"}`, "", "a.b"},
+		{"{a}", "w", `[]`, "", "a"},
+		{"{a}", "w", `{"a":""}`, "", "a"},
+	} {
+		tpl, err := ParseTemplate(c.template)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, missing := tpl.Subject(c.webhook, []byte(c.body)); got != c.want || missing != c.missing {
+			t.Errorf("%s of %s at %s is %q, missing %q", c.template, c.body, c.webhook, got, missing)
+		}
+	}
+	for _, bad := range []string{"", "all", "{", "{a", "a}", "{}", "{a..b}", "{a[]}", "{a b}", "{.a}", "{a}}", "{{a}}"} {
+		if _, err := ParseTemplate(bad); err == nil {
+			t.Errorf("%q is a template", bad)
+		}
+	}
+}
+
+// FuzzTemplate: no template and no payload end the program, and what comes out is a short line.
+func FuzzTemplate(f *testing.F) {
+	f.Add("{a.b}/{c}", `{"a":{"b":"x"},"c":true}`)
+	f.Add("{a}", `{"a":"\u0000"}`)
+	f.Fuzz(func(t *testing.T, text, body string) {
+		tpl, err := ParseTemplate(text)
+		if err != nil || !json.Valid([]byte(body)) {
+			return
+		}
+		got, missing := tpl.Subject("w", []byte(body))
+		if (got == "") != (missing != "") || len(got) > MaxSubject || strings.ContainsAny(got, " \n\x00") {
+			t.Errorf("%q, %q", got, missing)
+		}
+	})
+}
