@@ -23,7 +23,8 @@ type Automation struct {
 
 	Retry          Retry
 	Budget         Budget
-	MaxRunsPerHour int64 // the server pauses the automation if it starts more; 0: the server's own limit
+	Subject        *native.Template // what its events are about; nil: as the events themselves say
+	MaxRunsPerHour int64            // the server pauses the automation if it starts more; 0: the server's own limit
 }
 
 // Retry says how often a run that fails is tried.
@@ -117,6 +118,12 @@ func (l *loader) automation(d *document) *Automation {
 // bounds reads the keys that bound the runs of an automation. They are our extension.
 func (l *loader) bounds(d *document, a *Automation) {
 	a.Budget = budget(d)
+	if n := d.Root.Get("subject"); textOf(n) != "" {
+		var err error
+		if a.Subject, err = native.ParseTemplate(textOf(n)); err != nil {
+			d.Error(n.At, schema.InvalidValue, `subject: "{service.name}/{alert.id}" is an example`, err.Error())
+		}
+	}
 	a.MaxRunsPerHour = int64(amount(d, "maxRunsPerHour", maxPerHour))
 	if a.Retry.Attempts = int(amount(d, "retry.attempts", maxAttempts)); a.Retry.Attempts > 1 {
 		a.Retry.Delay = cmp.Or(time.Duration(amount(d, "retry.delaySeconds", maxSeconds)*float64(time.Second)), DefaultRetryDelay)

@@ -153,7 +153,7 @@ func (a *Automation) Selects(w *Webhook, uid string) bool {
 // that select the webhook.
 func (a *Automation) Candidate(w *Webhook, uid string) match.Candidate {
 	c := a.candidate(func(t *Trigger) bool { return t.Selects(w, uid) })
-	c.Accounts = w.Accounts
+	c.Accounts, c.Webhook = w.Accounts, w.Name
 	return c
 }
 
@@ -164,7 +164,7 @@ func (a *Automation) AnyWebhook() match.Candidate {
 }
 
 func (a *Automation) candidate(counts func(*Trigger) bool) match.Candidate {
-	c := match.Candidate{Automation: a.Name}
+	c := match.Candidate{Automation: a.Name, Subject: a.Subject}
 	for i := range a.Triggers {
 		if t := &a.Triggers[i]; counts(t) {
 			c.Triggers = append(c.Triggers, match.Trigger{Headers: t.Headers, Payload: t.Payload, Native: t.Native})

@@ -87,6 +87,7 @@ var schemaTexts = map[string]string{
 	"automation.budget.turns":             "Turns of one run.",
 	"automation.budget.usdPerDay":         "Cost of all its runs of a day in US dollars.",
 	"automation.budget.tokensPerDay":      "Tokens of all its runs of a day.",
+	"automation.subject":                  "What its events are about: {a.b} stands for the value at a.b of the payload. Omitted: as the events of senders say themselves.",
 	"automation.maxRunsPerHour":           "If it starts more runs in an hour, it is paused.",
 	"automation.triggers":                 "What starts a run. One delivery starts at most one run, however many triggers match.",
 	"automation.triggers[]":               "An event that starts a run.",

@@ -14,6 +14,7 @@ var Automation = Shape{Type: TypeMap, Keys: append(slices.Clone(Settings.Keys),
 		Key{Name: "usdPerDay", Shape: number},
 		Key{Name: "tokensPerDay", Shape: integer},
 	)}},
+	Key{Name: "subject", Own: true, Shape: nonBlank},
 	Key{Name: "maxRunsPerHour", Own: true, Default: "60", Shape: integer},
 	Key{Name: "triggers", Required: true, Shape: Shape{Type: TypeList, NonEmpty: true, Elem: &Shape{Type: TypeMap, Keys: []Key{
 		{Name: "provider", Required: true, Ruled: true, Shape: nonBlank},

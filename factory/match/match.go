@@ -38,6 +38,9 @@ type Candidate struct {
 	// Triggers are the triggers that select the webhook. One that accepts the delivery suffices.
 	Triggers []Trigger
 	Accounts []string // the accounts that the webhook names
+	// Subject is what the automation says its events are about; nil: as the events themselves say.
+	Subject *native.Template
+	Webhook string // its name
 }
 
 // Match is a candidate that a delivery matches.
@@ -48,6 +51,8 @@ type Match struct {
 	// Identity identifies the event at the sender, whichever webhook reports it; empty if the
 	// sender gives no identity.
 	Identity string
+	// Subject is what the event is about (SPEC 21.1); empty: nothing says so.
+	Subject string
 }
 
 // Index is the candidates of one webhook. It is immutable and safe for
@@ -104,18 +109,20 @@ func (x *Index) Match(d Delivery, dst []Match) (matched []Match, open []native.Q
 		}
 	}
 	if x.native == nil {
+		x.name(dst[from:], d.Body)
 		return dst, nil, nil
 	}
 	p := read(x.sender, d, x.accounts)
 	fired, undecided := x.native.Match(p, room[:0])
 	for _, n := range fired {
 		e := x.triggers[n].Event
-		dst = append(dst, Match{x.natives[n], e, e.Identity(p)})
+		dst = append(dst, Match{Candidate: x.natives[n], Event: e, Identity: e.Identity(p), Subject: e.SubjectOf(p)})
 	}
 	// A candidate keeps its first match: the match by filters on the delivery, if there is one.
 	slices.SortStableFunc(dst[from:], func(a, b Match) int { return cmp.Compare(a.Candidate, b.Candidate) })
 	kept := slices.CompactFunc(dst[from:], func(a, b Match) bool { return a.Candidate == b.Candidate })
 	dst = dst[:from+len(kept)]
+	x.name(dst[from:], d.Body)
 	for _, o := range undecided {
 		decided := func(m Match) bool { return m.Candidate == x.natives[o.Trigger] }
 		if slices.ContainsFunc(dst[from:], decided) {
@@ -128,6 +135,16 @@ func (x *Index) Match(d Delivery, dst []Match) (matched []Match, open []native.Q
 		}
 	}
 	return dst, open, nil
+}
+
+// name gives the matches the subjects that their automations say.
+func (x *Index) name(matched []Match, body []byte) {
+	for i := range matched {
+		m := &matched[i]
+		if c := x.candidates[m.Candidate]; c.Subject != nil {
+			m.Subject, _ = c.Subject.Subject(c.Webhook, body)
+		}
+	}
 }
 
 func read(sender *native.Sender, d Delivery, accounts []string) *native.Payload {

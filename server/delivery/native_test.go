@@ -38,6 +38,7 @@ func newSenderFixture(t *testing.T) *fixture {
 			"automations/headers.md": automation("{provider: webhook, event: received, filter: {webhooks: [token], headers: {X-GitHub-Event: [issues]}, payload: {action: [labeled]}}}"),
 			"automations/paths.md":   automation("{provider: github, event: pull_request_opened, filter: {paths: [docs/**]}}"),
 			"automations/web.md":     automation("{provider: webhook, event: received, filter: {webhooks: [token], payload: {web: [1]}}}"),
+			"automations/alert.md":   {Data: []byte("---\nsubject: \"{service}/{alert.id}\"\ntriggers:\n- {provider: webhook, event: received, filter: {webhooks: [token], payload: {alert: {}}}}\n---\nDo it.\n")},
 		},
 		Secrets: secretS(webhookSecret),
 	})
@@ -84,6 +85,27 @@ func (f *fixture) started(t *testing.T, trace *Trace) string {
 		all = append(all, r.Automation+" "+r.Source+" "+r.Webhook)
 	}
 	return strings.Join(all, ", ")
+}
+
+// TestSubjectOfRun: a run keeps what its event is about, and a run that does it again does too (SPEC 21.2).
+func TestSubjectOfRun(t *testing.T) {
+	f := newSenderFixture(t)
+	for i, c := range []struct{ webhook, event, body, want string }{
+		{"first", "issues", labeledIssue, "github:acme/api#7"},
+		{"first", "pull_request", labeledPull, "github:acme/api#8"},
+		{"token", "", `{"service":"pay","alert":{"id":9}}`, "token:pay/9"},
+		{"token", "", `{"alert":{"id":9}}`, ""}, // the payload lacks a value
+		{"token", "", `{"web":1}`, ""},
+	} {
+		trace := f.send(t, c.webhook, c.event, c.body, fmt.Sprint("s", i))
+		if len(trace.Delivery.Runs) != 1 {
+			t.Fatalf("%s started %d runs", c.body, len(trace.Delivery.Runs))
+		}
+		r, err := f.store.Runs.Get(t.Context(), trace.Delivery.Runs[0].ID)
+		if err != nil || r.Subject != c.want {
+			t.Errorf("the run of %s is about %q, not %q (%v)", c.body, r.Subject, c.want, err)
+		}
+	}
 }
 
 // TestTwoHooks: a hook of an organization and one of a repository, with one URL, start the

@@ -55,7 +55,7 @@ func FromConversation(ctx context.Context, st *store.Store, of *store.Run, req R
 	return store.NewRun{
 		Factory: of.Factory, Source: store.SourceAPI, Title: title, CreatorKind: req.Caller.CreatorKind, CreatorName: req.Caller.CreatorName,
 		Commit: of.Commit, SpecHash: sha256.Sum256(encoded), Spec: encoded, Metadata: metadata, Search: []string{title, req.Prompt},
-		Conversation: of.ConversationID, EndedAfter: now.Add(-keep), Priority: req.priority(),
+		Conversation: of.ConversationID, EndedAfter: now.Add(-keep), Priority: req.priority(), Subject: of.Subject,
 	}, nil
 }
 
@@ -80,7 +80,7 @@ func FromRun(ctx context.Context, st *store.Store, of *store.Run, by Caller, res
 	r := store.NewRun{
 		Factory: of.Factory, Automation: of.Automation, Source: of.Source, Title: of.Title, CreatorKind: by.CreatorKind, CreatorName: by.CreatorName,
 		Webhook: of.Webhook, Commit: of.Commit, SpecHash: of.SpecHash, ParentID: of.ParentID, Schedule: of.Schedule,
-		DeliveryID: of.DeliveryID, RetryOf: of.ID, Priority: of.Priority,
+		DeliveryID: of.DeliveryID, RetryOf: of.ID, Priority: of.Priority, Subject: of.Subject,
 	}
 	if of.Automation == "" {
 		if r.Metadata, err = metadataOf(ctx, st, of, nil); err != nil {

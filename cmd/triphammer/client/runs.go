@@ -284,6 +284,7 @@ func printRun(w io.Writer, r api.Run) error {
 		{"automation", r.Automation},
 		{"environment", r.EnvironmentID},
 		{"delivery", r.DeliveryID},
+		{"subject", r.Subject},
 		{"conversation", conversationOf(r)},
 		{"retry of", r.RetryOf},
 		{"commit", r.Commit},

@@ -1,0 +1,2 @@
+-- What the event that started a run is about (SPEC 21.1); empty: nothing says so.
+ALTER TABLE runs ADD COLUMN subject TEXT NOT NULL DEFAULT '';
