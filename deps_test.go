@@ -60,6 +60,7 @@ var allowed = map[string][]string{
 	"server/worker/gateway":                      {"factory/hosts", "server/inside/relay", "server/run/event", "server/secret"},
 	"server/delivery":                            {"schema", "server/terms", "server/lookup", "factory/signature", "factory/filter", "factory/jsonscan", "factory/match", "factory/native", "factory", "applier", "server/secret", "server/store", "server/run"},
 	"server/lookup":                              {"factory/native", "server/secret", "server/store"},
+	"server/answer":                              {"factory/native", "server/lookup"},
 	"server/ledger":                              {"factory/native", "applier", "applier/gitrepo", "factory", "factory/match", "server/run", "server/store"},
 	"server/access":                              {"applier", "server/api", "server/delivery", "server/run", "server/run/task", "server/store"},
 	"server/inert":                               {},

@@ -1,0 +1,97 @@
+// Package answer sends what became of a run back to where its event came from.
+//
+// The package has one row for each sender that takes answers: a [Sender] finds the [Place] of
+// an answer in a delivery, renders a [Message] in the sender's markup, and signs, posts, edits
+// and finds answers with the sender's API. The rows keep no state. What is to be sent, and
+// whether it was sent, is in the store.
+//
+// A message holds text of an agent, which can say anything. A row makes it harmless in its
+// own markup: it mentions nobody, triggers no command, loads no image, and no link lies about
+// where it goes.
+package answer
+
+import (
+	"context"
+	"time"
+
+	"triphammer/factory/native"
+	"triphammer/server/lookup"
+)
+
+// Place is where an answer goes. It is kept with the answer, as JSON, and holds nothing secret.
+type Place struct {
+	Provider  string `json:"provider"`
+	Container string `json:"container,omitempty"` // the repository, project, site or channel
+	Thread    string `json:"thread,omitempty"`    // in the container: an issue's number, a thread's timestamp, a session's id
+	Kind      string `json:"kind,omitempty"`      // what the thread is, where addresses differ: issue, pull, session
+	Item      string `json:"item,omitempty"`      // what the event is: the comment or message that gets the sign
+	ItemKind  string `json:"itemKind,omitempty"`  // what the item is, where addresses differ
+	Commit    string `json:"commit,omitempty"`    // that the event is about, for checks
+	Asker     string `json:"asker,omitempty"`     // who asked in person, as the sender mentions people
+	Internal  bool   `json:"internal,omitempty"`  // the answer is not to be more visible than an internal note
+	Link      string `json:"link,omitempty"`      // the page of the thread
+}
+
+// States of a Message.
+const (
+	Started = "started"
+	Waits   = "waits" // for what Message.Why says
+	Ended   = "ended"
+)
+
+// Message is what an answer says.
+type Message struct {
+	State      string
+	Automation string
+	Run        string // its id
+	Link       string // the page of the run; empty: the server has no public address
+	Why        string // what the run waits for, or why it ended as it did
+	Outcome    string // in words, such as "succeeded"; empty before the end
+	// Text is the agent's last message, in Markdown, and says whatever the agent wants.
+	Text         string
+	PullRequests []string // their addresses
+	Took         time.Duration
+	CostUSD      float64
+	Asker        string // whom the message mentions; empty: nobody
+	Marker       string // tells an answer of ours from other texts; readers do not see it
+}
+
+// Posted is a text that stands at a sender.
+type Posted struct {
+	ID   string `json:"id"`
+	Link string `json:"link,omitempty"`
+}
+
+// Pace is how much a sender takes: at most Writes within Per, by one credential or, if
+// Place, in one container.
+type Pace struct {
+	Writes int
+	Per    time.Duration
+	Place  bool
+}
+
+// Sender is a service that takes answers.
+type Sender struct {
+	Provider string
+	Paces    []Pace
+	MaxText  int // bytes of one text
+	// Place finds where an event is answered. Its error is a sentence that says why the event
+	// cannot be answered.
+	Place func(e *native.Event, d native.Delivery) (Place, error)
+	// Text renders a message, with its marker, in at most MaxText bytes.
+	Text func(Message) string
+	// Sign gives the cheap first sign. Doing it twice leaves one sign. Nil: the sender has none.
+	Sign func(context.Context, *lookup.Client, lookup.API, Place) error
+	// Post adds a text to a place. key is the same for each attempt, where the sender takes an id
+	// of the client's.
+	Post func(ctx context.Context, c *lookup.Client, api lookup.API, p Place, text, key string) (Posted, error)
+	// Edit replaces a text that was posted. Nil: the sender cannot.
+	Edit func(ctx context.Context, c *lookup.Client, api lookup.API, p Place, at Posted, text string) error
+	// Find looks in a place for a text of the credential's own account that has a marker. Nil: the
+	// sender cannot search, so an uncertain attempt is not repeated.
+	Find func(ctx context.Context, c *lookup.Client, api lookup.API, p Place, marker string) (at Posted, found bool, err error)
+	// Check sets the state of the place's commit. Nil: the sender has no checks.
+	Check func(ctx context.Context, c *lookup.Client, api lookup.API, p Place, m Message) (Posted, error)
+	// Needs is the permission that the credential needs, for the guide, doctor and errors.
+	Needs string
+}
