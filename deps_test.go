@@ -48,8 +48,8 @@ var allowed = map[string][]string{
 	"server/run/fakemodel":                 {}, // for tests, and doctor --try
 	"server/inside/acp":                    {"server/run/event"},
 	"server/worker/harness":                {"server/inside/acp", "server/run/event", "server/run/task", "factory", "server/secret"},
-	"server/run":                           {"schema", "schema/frontmatter", "server/terms", "server/run/event", "server/run/task", "server/worker/harness", "factory", "factory/signature", "applier", "server/secret", "server/store"},
-	"server/worker":                        {"server/run", "server/run/task", "server/run/event", "server/worker/harness", "factory", "server/disk", "server/secret", "server/store"},
+	"server/run":                           {"schema", "schema/frontmatter", "server/terms", "server/run/event", "server/run/task", "server/worker/harness", "factory", "factory/signature", "factory/native", "applier", "server/secret", "server/store"},
+	"server/worker":                        {"server/run", "server/run/task", "server/run/event", "server/worker/harness", "factory", "factory/native", "server/disk", "server/secret", "server/store"},
 	"server/worker/executor":               {"server/inside", "factory/hosts", "server/run/task", "server/run/event", "server/worker/gateway", "server/inside/limits", "server/secret"},
 	"server/worker/executor/containertest": {}, // for tests
 	"server/inside":                        {"schema/frontmatter", "server/inside/limits", "server/inside/relay", "server/run/event", "server/run/task"},

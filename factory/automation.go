@@ -112,7 +112,20 @@ func (l *loader) automation(d *document) *Automation {
 		}
 		named[name] = name != ""
 	}
+	l.warnOfRef(d, a)
 	return a
+}
+
+// warnOfRef warns of an automation whose environment asks for what the event is about, if it has no event
+// that is about code.
+func (l *loader) warnOfRef(d *document, a *Automation) {
+	e := l.environments[a.Settings.EnvironmentID]
+	if l.opt.Strict || e == nil || !slices.ContainsFunc(e.Repositories, func(r Repository) bool { return r.Ref == RefEvent }) ||
+		slices.ContainsFunc(a.Triggers, func(t Trigger) bool { return t.Native != nil && t.Native.Event.Sender.HasHeads() }) {
+		return
+	}
+	d.Warn(d.Root.KeyAt("triggers"), schema.NoEffect, "add a trigger with an event of github, gitlab or azure_devops, or name a branch as the ref",
+		fmt.Sprintf("%s says ref: event, and no trigger here has an event that is about code: the default branch is checked out", e.Path))
 }
 
 // bounds reads the keys that bound the runs of an automation. They are our extension.

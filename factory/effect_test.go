@@ -114,3 +114,34 @@ func TestAccessWithoutSecret(t *testing.T) {
 		}
 	}
 }
+
+// TestRefEventWithoutEvents: an automation that has no event about code has the default branch, and a
+// warning says so (SPEC 21.7).
+func TestRefEventWithoutEvents(t *testing.T) {
+	for _, tt := range []struct {
+		ref, triggers string
+		want          bool
+	}{
+		{"event", "{provider: schedule, event: cron_fired, schedule: {cron: '@daily'}}", true},
+		{"event", "{provider: webhook, event: received, filter: {webhooks: [w]}}", true},
+		{"event", "{provider: linear, event: issue_created}", true},
+		{"event", "{provider: webhook, event: received, filter: {webhooks: [w]}}, {provider: github, event: push}", false},
+		{"main", "{provider: webhook, event: received, filter: {webhooks: [w]}}", false},
+	} {
+		_, report, err := Load(t.Context(), tree(map[string]string{
+			"factory.yaml":                "schemaVersion: v1alpha1\nname: X\n",
+			"webhooks/w.yaml":             "authMode: token\nsecretName: S\n",
+			"environments/e.yaml":         "repositories: [{owner: a, name: b, ref: " + tt.ref + "}]\n",
+			"automations/a/automation.md": "---\nenvironmentId: e\ntriggers: [" + tt.triggers + "]\n---\nWork.\n",
+		}), Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		warned := slices.ContainsFunc(report.Diagnostics, func(d schema.Diagnostic) bool {
+			return d.Code == schema.NoEffect && strings.Contains(d.Message, "environments/e.yaml says ref: event")
+		})
+		if warned != tt.want {
+			t.Errorf("%s %s: %+v", tt.ref, tt.triggers, report.Diagnostics)
+		}
+	}
+}

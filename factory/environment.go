@@ -43,7 +43,7 @@ type Budget struct {
 // Repository is a repository to clone into the workspace of a run.
 type Repository struct {
 	URL  string `json:"url"`
-	Ref  string `json:"ref,omitempty"`
+	Ref  string `json:"ref,omitempty"`  // a branch, a tag, a commit or RefEvent; empty: RefEvent if the repository is the event's own and the event says whose its code is, else the default branch
 	Path string `json:"path,omitempty"` // in the workspace
 	// Forge is the code forge of a repository that is named by owner and name, such as
 	// GITHUB. A server may have another address for the forge (see At).
@@ -54,6 +54,10 @@ type Repository struct {
 	// Access is what a run may do with the secret, one of schema.Accesses; empty: write.
 	Access string `json:"access,omitempty"`
 }
+
+// RefEvent as a ref stands for what the event is about that starts a run (SPEC 21.7). A branch of that
+// name is refs/heads/event.
+const RefEvent = "event"
 
 // ReadOnly tells whether a run may not push.
 func (r Repository) ReadOnly() bool { return r.Access == schema.Accesses[0] }

@@ -144,7 +144,7 @@ var schemaTexts = map[string]string{
 	"environment.repositories":            "Repositories that are cloned into the workspace before the agent starts.",
 	"environment.repositories[]":          "A repository: url, or owner and name on GitHub.",
 	"environment.repositories[].url":      "Address to clone from; no password in it: use secret.",
-	"environment.repositories[].ref":      "Branch, tag or full hash. Default: the default branch.",
+	"environment.repositories[].ref":      "Branch, tag or full hash; event: what the event is about that starts the run. Default: event for the event's own repository, if the event says whose the code is; else the default branch.",
 	"environment.repositories[].path":     "Folder in the workspace. Default: the repository's name.",
 	"environment.repositories[].owner":    "User or organisation on GitHub; with name, instead of url.",
 	"environment.repositories[].name":     "Name of the repository on GitHub.",

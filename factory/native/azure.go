@@ -45,6 +45,24 @@ var azureDevOps = &Sender{
 			Subject: thing(azureRepo("resource.repository"), "/", ref(at("resource.refUpdates[].name"))),
 		},
 	},
+	heads: []head{
+		azureHead("resource"), azureHead("resource.pullRequest"),
+		{what: "pushed commit", commit: at("resource.refUpdates[].newObjectId"), branch: at("resource.refUpdates[].name"), origins: azureOrigins("resource"), own: true},
+	},
+}
+
+// azureHead is the head of a pull request. The payload names the repository of the head only if it is
+// a fork, and not every version of the payload does.
+func azureHead(object string) head {
+	return head{
+		what: "pull request", number: at(object + ".pullRequestId"), when: []Condition{{Source: at(object + ".pullRequestId")}},
+		commit: at(object + ".lastMergeSourceCommit.commitId"), base: at(object + ".targetRefName"), origins: azureOrigins(object),
+		ids: [2]Source{at(object + ".forkSource.repository.id"), at(object + ".repository.id")},
+	}
+}
+
+func azureOrigins(object string) Source {
+	return at(object+".repository.remoteUrl", object+".repository.sshUrl", object+".repository.webUrl")
 }
 
 // azureComment is the event of a comment on a pull request; the other events end with what happened.

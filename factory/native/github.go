@@ -109,7 +109,39 @@ var github = &Sender{
 			Subject: githubCommit("check_suite"),
 		},
 	},
+	heads: []head{
+		{ // the merge is the repository's own, whoever made the pull request
+			what: "merged pull request", when: []Condition{{Source: at("pull_request.merged"), OneOf: []string{"true"}}},
+			number: at("pull_request.number"), commit: at("pull_request.merge_commit_sha"), base: at("pull_request.base.ref"), origins: githubOrigins, own: true,
+		},
+		{
+			what: "pull request", number: at("pull_request.number"), commit: at("pull_request.head.sha"), branch: at("pull_request.head.ref"), base: at("pull_request.base.ref"),
+			origins: githubOrigins, ids: [2]Source{at("pull_request.head.repo.id"), at("pull_request.base.repo.id")},
+		},
+		{ // a comment does not tell the head
+			what: "pull request", when: []Condition{{Source: at("issue.pull_request.url")}},
+			number: at("issue.number"), ref: mapped("refs/pull/…/head of", at("issue.number"), func(n string) []string { return []string{"refs/pull/" + n + "/head"} }), origins: githubOrigins,
+		},
+		githubHead("workflow_run", at("workflow_run.head_repository.id")),
+		githubHead("check_suite", at("check_suite.pull_requests[].head.repo.id")),
+		githubHead("check_run", at("check_run.pull_requests[].head.repo.id")),
+		{what: "pushed commit", when: []Condition{githubEvent("push")}, commit: at("after"), branch: at("ref"), origins: githubOrigins, own: true},
+	},
 }
+
+// githubHead is the code of an event of continuous integration. owner is the repository of the head.
+func githubHead(object string, owner Source) head {
+	commit := at(object + ".head_sha")
+	if object == "check_run" {
+		commit = first("check_run.head_sha", "check_run.check_suite.head_sha")
+	}
+	return head{
+		what: "commit", commit: commit, branch: first(object+".head_branch", object+".check_suite.head_branch"),
+		base: at(object + ".pull_requests[].base.ref"), origins: githubOrigins, ids: [2]Source{owner, at("repository.id")},
+	}
+}
+
+var githubOrigins = at("repository.clone_url", "repository.ssh_url", "repository.html_url")
 
 var (
 	githubRepos       = Key{Name: "repos", From: at("repository.full_name")}

@@ -58,7 +58,28 @@ var gitlab = &Sender{
 			Subject: thing(gitlabProject, "/", ref(at("ref"))),
 		},
 	},
+	heads: []head{
+		{ // the merge is the project's own, whoever made the merge request
+			what: "merged merge request", when: []Condition{gitlabKind("merge_request"), {Source: at("object_attributes.state"), OneOf: []string{"merged"}}},
+			number: at("object_attributes.iid"), commit: at("object_attributes.merge_commit_sha"), base: at("object_attributes.target_branch"), origins: gitlabOrigins, own: true,
+		},
+		gitlabHead("object_attributes", gitlabKind("merge_request")),
+		gitlabHead("merge_request", gitlabKind("note")),
+		{what: "commit", when: []Condition{gitlabKind("note")}, commit: at("commit.id"), origins: gitlabOrigins},
+		{what: "pushed commit", when: []Condition{gitlabKind("push")}, commit: at("after"), branch: at("ref"), origins: gitlabOrigins, own: true},
+	},
 }
+
+// gitlabHead is the head of a merge request.
+func gitlabHead(object string, when Condition) head {
+	return head{
+		what: "merge request", when: []Condition{when}, number: at(object + ".iid"),
+		commit: at(object + ".last_commit.id"), branch: at(object + ".source_branch"), base: at(object + ".target_branch"), origins: gitlabOrigins,
+		ids: [2]Source{at(object + ".source_project_id"), at(object + ".target_project_id")},
+	}
+}
+
+var gitlabOrigins = at("project.git_http_url", "project.git_ssh_url", "project.web_url")
 
 var gitlabRepos = Key{Name: "repos", From: at("project.path_with_namespace"), Fold: strings.ToLower}
 

@@ -37,7 +37,12 @@ type Sender struct {
 	// keys. The spelling is then ours, and --strict refuses it.
 	Guess bool
 
-	reader *node // of all places that the events look at
+	// heads are where a delivery has the code that its events are about (SPEC 21.7). Only runs ask for
+	// it: a delivery that arrives is not read for it.
+	heads []head
+
+	reader     *node // of all places that the events look at
+	headReader *node // of all places that heads look at
 }
 
 // Event is something that happens at a sender.
@@ -125,14 +130,13 @@ var events = byName()
 
 func table(rows ...*Sender) []*Sender {
 	for _, s := range rows {
-		s.reader = &node{}
+		s.reader, s.headReader = &node{}, &node{}
 		for _, e := range s.Events {
 			e.Sender = s
-			e.eachSource(func(src Source) {
-				for _, place := range src.places {
-					s.reader.add(place)
-				}
-			})
+			e.eachSource(s.reader.addSource)
+		}
+		for i := range s.heads {
+			s.heads[i].eachSource(s.headReader.addSource)
 		}
 	}
 	slices.SortFunc(rows, func(a, b *Sender) int { return strings.Compare(a.Provider, b.Provider) })

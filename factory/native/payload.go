@@ -35,12 +35,14 @@ type Payload struct {
 }
 
 // Read reads a delivery. The body must be valid JSON (jsonscan.Check).
-func (s *Sender) Read(d Delivery) *Payload {
+func (s *Sender) Read(d Delivery) *Payload { return s.read(d, s.reader) }
+
+func (s *Sender) read(d Delivery, reader *node) *Payload {
 	p := &Payload{Delivery: d, Sender: s, values: make(map[string][]string, 32), mentions: make(map[string][]string)}
 	scan := jsonscan.Scanner{Data: d.Body}
 	scan.Space()
-	p.walk(&scan, s.reader)
-	for _, name := range s.reader.headers {
+	p.walk(&scan, reader)
+	for _, name := range reader.headers {
 		if value := d.Header[name]; value != "" {
 			p.values[headerMark+name] = []string{value}
 		}
@@ -59,6 +61,12 @@ type node struct {
 	whole   bool   // the value is noted as JSON, whatever its type
 	many    bool   // below an array, where each value counts; elsewhere the last duplicate of a key counts
 	headers []string
+}
+
+func (n *node) addSource(s Source) {
+	for _, place := range s.places {
+		n.add(place)
+	}
 }
 
 // add makes a place known to the tree.

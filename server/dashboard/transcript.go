@@ -401,7 +401,7 @@ func (e *entry) status(d event.Status) {
 		if e.Sub == "started" {
 			e.Sub = ""
 		}
-		for _, part := range [][2]string{{"isolation ", d.Isolation}, {"worker ", d.Worker}} {
+		for _, part := range [][2]string{{"isolation ", d.Isolation}, {"worker ", d.Worker}, {"", d.Head}} {
 			if part[1] != "" {
 				e.Sub = strings.TrimPrefix(e.Sub+", "+part[0]+part[1], ", ")
 			}

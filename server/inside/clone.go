@@ -5,6 +5,8 @@ import (
 	"net/url"
 	"regexp"
 	"strings"
+
+	"triphammer/server/run/task"
 )
 
 // denials are git's messages about a repository over http that it may not read. They are in
@@ -33,11 +35,11 @@ func unread(address, image, said string) string {
 	if err != nil || u.Scheme != "https" && u.Scheme != "http" {
 		return ""
 	}
-	u.User = nil // the user may be a token
+	address = task.ShownURL(address)
 	for _, d := range denials {
 		if d.said.MatchString(said) {
 			return fmt.Sprintf("the repository %s %s. Correct its address, or keep a token that may read it as a managed secret (`triphammer secrets set NAME`) and name that beside its url in the environment: {url: %s, secret: NAME}",
-				u, d.meaning, u)
+				address, d.meaning, address)
 		}
 	}
 	return ""

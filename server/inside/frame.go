@@ -38,6 +38,9 @@ type Job struct {
 	Files        []task.File       `json:"files,omitempty"`
 	Repositories []task.Repository `json:"repositories,omitempty"`
 	Trusted      []string          `json:"trusted,omitempty"` // repositories that are folders of this machine
+	Foreign      bool              `json:"foreign,omitempty"` // as in the task
+	Instructions []string          `json:"instructions,omitempty"`
+	Withheld     []string          `json:"withheld,omitempty"` // variables that only the agent gets, not the commands before it
 	Setup        []string          `json:"setup,omitempty"`
 	Forwards     []Forward         `json:"forwards,omitempty"`
 	GitSettings  string            `json:"git_settings,omitempty"` // lines of a file of settings

@@ -218,6 +218,14 @@ func (j *Job) fill(f Folder) error {
 			return err
 		}
 	}
+	if j.Foreign && !j.Resume {
+		return nil // strangers' code in a setup command must neither read nor replace the files for the home
+	}
+	return j.furnish(f)
+}
+
+// furnish puts the files of the harness into the home.
+func (j *Job) furnish(f Folder) error {
 	home, err := os.OpenRoot(f.Home())
 	if err != nil {
 		return err
@@ -278,28 +286,53 @@ func (j *Job) prepare(s *supervising, f Folder) (string, error) {
 	if j.Resume {
 		return dir, j.readSkills(clones, f)
 	}
+	env := j.before()
 	if len(clones) > 0 {
 		done := s.phase(event.PhaseClone)
 		for _, c := range clones {
-			for _, argv := range c.commands {
-				meaning := func(said string) string { return unread(c.url, j.Image, said) }
-				if err := j.command(s, event.PhaseClone, argv, strings.Join(argv, " "), step{Dir: f.Workspace(), Env: gitEnv(j.Env)}, meaning); err != nil {
-					return "", err
-				}
+			if err := j.clone(s, f, c, env); err != nil {
+				return "", err
 			}
+		}
+		if err := j.instruct(s, f, clones, env); err != nil {
+			return "", err
 		}
 		done()
 	}
 	if len(j.Setup) > 0 {
 		done := s.phase(event.PhaseSetup)
 		for _, line := range j.Setup {
-			if err := j.command(s, event.PhaseSetup, []string{"/bin/sh", "-c", line}, line, step{Dir: dir, Env: j.Env}, unknown); err != nil {
+			if err := j.command(s, event.PhaseSetup, []string{"/bin/sh", "-c", line}, line, step{Dir: dir, Env: env}, unknown); err != nil {
 				return "", err
 			}
 		}
 		done()
 	}
+	if j.Foreign {
+		// The setup may have run code of the head.
+		if err := errors.Join(j.reinstruct(clones), j.furnish(f)); err != nil {
+			return "", fmt.Errorf("making the workspace after the setup: %w", err)
+		}
+	}
 	return dir, j.readSkills(clones, f)
+}
+
+// before are the variables of the commands that run before the agent.
+func (j *Job) before() []string {
+	return slices.DeleteFunc(slices.Clone(j.Env), func(v string) bool {
+		name, _, _ := strings.Cut(v, "=")
+		return slices.Contains(j.Withheld, name)
+	})
+}
+
+func (j *Job) clone(s *supervising, f Folder, c *clone, env []string) error {
+	for _, argv := range c.commands {
+		meaning := func(said string) string { return cmp.Or(c.gone(said), unread(c.url, j.Image, said)) }
+		if err := j.command(s, event.PhaseClone, argv, strings.Join(argv, " "), step{Dir: f.Workspace(), Env: gitEnv(env)}, meaning); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // unknown is a meaning for command: it knows the meaning of no message.
@@ -577,13 +610,16 @@ type clone struct {
 	dir      string
 	url      string // only for a repository without a secret
 	commands [][]string
+
+	of           task.Repository
+	instructions []task.File // those of the base, below dir; only if the head is another repository's
 }
 
 // exactRef matches refs that `git clone --branch` does not accept.
 var exactRef = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^(refs/.*|[0-9a-f]{40}|[0-9a-f]{64})$`) })
 
-func clonesOf(repositories []task.Repository, work string) ([]clone, error) {
-	var all []clone
+func clonesOf(repositories []task.Repository, work string) ([]*clone, error) {
+	var all []*clone
 	taken := make(map[string]bool)
 	for _, r := range repositories {
 		name := r.Path
@@ -597,11 +633,13 @@ func clonesOf(repositories []task.Repository, work string) ([]clone, error) {
 			return nil, Never("two repositories want the folder %s: give one of them another path", name)
 		}
 		taken[name] = true
-		c := clone{dir: filepath.Join(work, name)}
+		c := &clone{dir: filepath.Join(work, name), of: r}
 		if r.Secret == "" { // of a private repository, the gateway says more
 			c.url = r.URL
 		}
 		switch {
+		case r.Head != nil:
+			c.commands = checkoutOf(r, name)
 		case r.Ref == "":
 			c.commands = [][]string{{"git", "clone", "--quiet", "--no-local", "--depth=1", "--", r.URL, name}}
 		case exactRef().MatchString(r.Ref):

@@ -21,7 +21,7 @@ var skillFolders = []string{".agents/skills", ".claude/skills", ".warp/skills", 
 const maxSkillText = 256 << 10
 
 // readSkills puts the asked skills of the repositories before the agent's prompt.
-func (j *Job) readSkills(clones []clone, f Folder) error {
+func (j *Job) readSkills(clones []*clone, f Folder) error {
 	if len(j.Skills) == 0 {
 		return nil
 	}

@@ -116,6 +116,9 @@ func beltOf(r *store.Run, attempts int64, events []store.Event) []Stage {
 		if p.status.Isolation != "" {
 			started.Detail += ", isolation " + p.status.Isolation
 		}
+		if p.status.Head != "" {
+			started.Detail += ", " + p.status.Head
+		}
 		agent.Detail = p.phases()
 	}
 	switch {

@@ -106,6 +106,9 @@ func SpecFor(f *factory.Factory, a *factory.Automation) Spec {
 func (s *Spec) Demand(t *task.Task) {
 	t.Setup = s.SetupCommands
 	for _, r := range s.repositories() {
+		if r.Ref == factory.RefEvent {
+			r.Ref = "" // unless an event says more (About)
+		}
 		t.Repositories = append(t.Repositories, task.Repository{URL: r.URL, Ref: r.Ref, Path: r.Path, Secret: r.Secret, ReadOnly: r.ReadOnly()})
 	}
 	t.Limits, t.DockerImage, t.TrustRepositorySettings = s.Limits, s.DockerImage, s.TrustRepositorySettings

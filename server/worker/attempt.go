@@ -143,7 +143,7 @@ func (a *attempt) run(ctx, always context.Context) (v verdict) {
 		a.manager.cfg.Observe(run.Observation{Factory: row.Factory, Automation: row.Automation, Waited: max(1, row.StartedAt.Sub(row.CreatedAt))})
 	}
 	place, refused := a.manager.cfg.Executor.Preflight(work)
-	t.add(event.Status{State: string(store.InProgress), Message: started, Worker: a.manager.shown, Isolation: place.Isolation})
+	t.add(event.Status{State: string(store.InProgress), Message: started, Worker: a.manager.shown, Isolation: place.Isolation, Head: run.HeadOf(work)})
 	for _, warning := range slices.Concat(p.warnings, agent.Warnings, place.Warnings) {
 		t.add(event.Status{Message: "warning: " + warning})
 	}

@@ -24,6 +24,7 @@ const talker = `#!/bin/sh
 prompt=$(cat)
 session=s1$SUFFIX
 for a; do case $previous in --resume) resumed=" resumes $a"; session=s2;; esac; previous=$a; done
+echo ${SUFFIX:+granted} >>granted
 echo '{"type":"system","subtype":"init","model":"m","session_id":"'$session'"}'
 printf '%s%s\n' "$prompt" "$resumed" | tee -a "$HOME/turns" >>turns
 echo '{"type":"assistant","message":{"content":[{"type":"text","text":"turn '$(wc -l <turns)' of '$(wc -l <"$HOME/turns")'"}]}}'

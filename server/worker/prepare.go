@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 
+	"triphammer/factory/native"
 	"triphammer/server/run"
 	"triphammer/server/run/task"
 	"triphammer/server/secret"
@@ -127,6 +128,11 @@ func (a *attempt) prepare(ctx context.Context) (p prepared, err error) {
 	t.Secrets, t.Credentials = chosen(all, spec.Secrets), chosen(all, spec.RepositorySecrets())
 	maps.Copy(t.Secrets, workerSecrets(&can, spec))
 	spec.Demand(t)
+	unknown, head, err := a.head(ctx, row, spec)
+	if err != nil {
+		return p, err
+	}
+	p.warnings = append(p.warnings, spec.About(t, head, unknown)...)
 	commitAs(t)
 	inFactory(t, row.Factory)
 	if spec.Skills, err = a.skills(ctx, spec.Skills); err != nil {
@@ -220,4 +226,37 @@ func workerSecrets(can *run.Capabilities, s *run.Spec) map[string]secret.Value {
 		}
 	}
 	return values
+}
+
+// head finds the code that the event of a run is about; nil: there is none, or no repository of the run
+// wants it. A follow-up has the code of the first run of its conversation. unknown tells that the event of
+// that run is not kept any more.
+func (a *attempt) head(ctx context.Context, row *store.Run, spec *run.Spec) (unknown bool, head *native.Head, err error) {
+	s := a.manager.cfg.Store
+	if row.ConversationID != row.ID {
+		if row, err = s.Runs.Get(ctx, row.ConversationID); err != nil {
+			return false, nil, fmt.Errorf("the first run of the conversation could not be read: %w", err)
+		}
+	}
+	sender := native.BySource(row.Source)
+	if sender == nil || !sender.HasHeads() || !spec.Checkouts() {
+		return false, nil, nil
+	}
+	if row.DeliveryID == 0 {
+		return true, nil, nil
+	}
+	delivery, err := s.Deliveries.Get(ctx, row.DeliveryID)
+	if err == nil {
+		var payload []byte
+		if payload, err = s.Deliveries.Payload(ctx, row.DeliveryID); err == nil {
+			if h, ok := sender.Head(native.Delivery{Header: delivery.Headers, Body: payload}); ok {
+				head = &h
+			}
+			return false, head, nil
+		}
+	}
+	if errors.Is(err, store.ErrNotFound) {
+		return true, nil, nil
+	}
+	return false, nil, fmt.Errorf("the event that the code of this run is of could not be read: %w", err)
 }

@@ -73,6 +73,7 @@ type Status struct {
 	Message   string `json:"message,omitempty"`
 	Worker    string `json:"worker,omitempty" redact:"never"`    // the worker that started the run: host and process
 	Isolation string `json:"isolation,omitempty" redact:"never"` // the walls around the run
+	Head      string `json:"head,omitempty"`                     // what the run is not given, because it works on another repository's code
 
 	// Trouble says why the agent does not reach its model at the moment, and what to do.
 	Trouble string `json:"-"`

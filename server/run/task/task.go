@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/url"
 	"strings"
 	"time"
 
@@ -55,6 +56,13 @@ type Task struct {
 	Limits      Limits
 	Isolation   string // the weakest isolation that the environment accepts; empty: any
 	DockerImage string
+
+	// Foreign tells that the run works on code of another repository than the event's (SPEC 21.7). Its
+	// setup commands get no secrets, and the files of Instructions are those of the base.
+	Foreign bool
+	// Instructions are the names of the files and folders of a repository that instruct agents, in any of
+	// its folders, without regard to case.
+	Instructions []string
 
 	// TrustRepositorySettings makes the agent settings in the cloned repositories act (SPEC 14.8).
 	TrustRepositorySettings bool
@@ -127,6 +135,27 @@ type Repository struct {
 	Path     string `json:"path,omitempty"`   // in the workspace; empty: the last part of the URL
 	Secret   string `json:"secret,omitempty"` // name of the credential in Task.Credentials
 	ReadOnly bool   `json:"read_only,omitempty"`
+
+	Head *Head `json:"head,omitempty"` // what is checked out in place of Ref; nil: Ref
+}
+
+// ShownURL is the address of a repository without its user, who may be a token.
+func ShownURL(address string) string {
+	u, err := url.Parse(address)
+	if err != nil || u.User == nil {
+		return address
+	}
+	u.User = nil
+	return u.String()
+}
+
+// Head is the code that the event of a run is about (SPEC 21.7).
+type Head struct {
+	What    string `json:"what"`             // for people, such as pull request 12
+	Fetch   string `json:"fetch"`            // a commit, or a ref such as refs/pull/12/head
+	Branch  string `json:"branch,omitempty"` // the repository's own branch of the head; empty: no branch is made
+	Base    string `json:"base,omitempty"`   // the branch that is there as origin/BASE; empty: only the head is fetched, and of a foreign head the default branch, as origin/HEAD
+	Foreign bool   `json:"foreign,omitempty"`
 }
 
 // Attachment is a file given to the agent.

@@ -537,6 +537,10 @@ func jobOf(t *task.Task, first map[string]string) *inside.Job {
 	j := &inside.Job{
 		Resume: t.Resume, Prompt: t.Prompt, Skills: t.Skills, Attachments: t.Attachments, Files: t.Files,
 		Repositories: t.Repositories, Setup: t.Setup, Command: t.Command, Program: t.Program,
+		Foreign: t.Foreign, Instructions: t.Instructions,
+	}
+	if t.Foreign {
+		j.Withheld = slices.Sorted(maps.Keys(t.Secrets))
 	}
 	for _, name := range slices.Sorted(maps.Keys(vars)) {
 		j.Env = append(j.Env, name+"="+vars[name])

@@ -248,7 +248,7 @@ func (g *Gateway) pass(w http.ResponseWriter, r *http.Request, s *served, rest s
 		answer(w, http.StatusForbidden, fmt.Errorf("a run reaches %s to fetch and to push with Git, not for %s %s (Git LFS is not passed on)", s.url, r.Method, clip(rest)))
 		return
 	case service == pushing && s.ReadOnly:
-		answer(w, http.StatusForbidden, fmt.Errorf("%s is read-only for this run: its environment says access: read", s.url))
+		answer(w, http.StatusForbidden, fmt.Errorf("%s is read-only for this run: its environment says access: read, or the run works on the code of another repository", s.url))
 		return
 	}
 	(&httputil.ReverseProxy{

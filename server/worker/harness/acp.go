@@ -11,6 +11,11 @@ import (
 // its conversations; only then is there an event.Session.
 var acpAgent = Harness{
 	Name: "acp", Sessions: true,
+	// What else agents that are known to speak the protocol read.
+	instructs: []string{
+		"AGENT.md", ".cursor", ".cursorrules", ".cursorignore", ".windsurf", ".windsurfrules", ".clinerules", ".roo", ".roorules", ".kiro", ".goosehints", ".warp", "WARP.md",
+		".qwen", "QWEN.md", ".aider.conf.yml", ".continue", ".augment", ".junie", ".copilot", "copilot-instructions.md",
+	},
 	models: "those of the agent",
 	knows:  func(string) bool { return true },
 }

@@ -14,6 +14,7 @@ import (
 var claude = Harness{
 	Name: "claude", tested: "2.1.197", Sessions: true, Plans: true,
 	Variables: []string{"ANTHROPIC_API_KEY", "CLAUDE_CODE_OAUTH_TOKEN", "ANTHROPIC_AUTH_TOKEN"},
+	instructs: []string{"CLAUDE.md", "CLAUDE.local.md", ".claude", ".claude.json", ".claude-plugin", ".mcp.json"},
 	models:    "claude-… and the short names opus, sonnet, haiku, fable",
 	knows: func(model string) bool {
 		family, _, _ := strings.Cut(model, "[") // sonnet[1m]

@@ -16,6 +16,7 @@ import (
 var codex = Harness{
 	Name: "codex", tested: "0.169.0", Sessions: true,
 	Variables: []string{"OPENAI_API_KEY", "CODEX_API_KEY"},
+	instructs: []string{"AGENTS.md", "AGENTS.override.md", ".codex", ".agents"},
 	models:    "gpt-…, o3 and its kin, codex-…",
 	knows:     prefixed("gpt-", "codex-", "o1", "o3", "o4", "chatgpt-"),
 }

@@ -12,6 +12,7 @@ import (
 var gemini = Harness{
 	Name: "gemini", tested: "0.61.0", Sessions: true,
 	Variables: []string{"GEMINI_API_KEY"},
+	instructs: []string{"GEMINI.md", "AGENTS.md", ".gemini", ".geminiignore", ".env"},
 	models:    "gemini-… and auto",
 	knows:     prefixed("gemini-", "auto", "pro", "flash", "gemma"),
 }

@@ -88,6 +88,10 @@ type Harness struct {
 	// Variables are the variables in which the harness looks for its credential.
 	Variables []string
 
+	// instructs are the names of the files and folders of a repository, in any of its folders, that tell
+	// the agent how to work or what to start.
+	instructs []string
+
 	tested string // the version that the tests run; empty: any
 	models string // in words: the names of models that it takes
 	knows  func(model string) bool
@@ -115,6 +119,17 @@ func Named(name string) *Harness {
 		}
 	}
 	return nil
+}
+
+// Instructions are the names of all files and folders of a repository that instruct agents, in any of
+// its folders (SPEC 21.7). Letters count without regard to case.
+func Instructions() []string {
+	var names []string
+	for _, h := range all {
+		names = append(names, h.instructs...)
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
 }
 
 // Names are the names of all harnesses.
@@ -151,8 +166,11 @@ func Resolve(asked factory.Harness, byDefault string) (_ factory.Harness, warnin
 // Command starts an agent with a definition's own command. It adds nothing to the command. If
 // the program is a known harness's, Start.Explain understands its last words.
 func Command(argv []string) Start {
-	return Start{Program: argv[0], harness: Named(path.Base(argv[0]))}
+	return Start{Program: argv[0], harness: OfCommand(argv)}
 }
+
+// OfCommand is the harness whose program a command starts; nil: it is none that is known.
+func OfCommand(argv []string) *Harness { return Named(path.Base(argv[0])) }
 
 // Start makes everything that is needed to start the agent.
 func (h *Harness) Start(r Request) Start {

@@ -12,6 +12,7 @@ import (
 var opencode = Harness{
 	Name: "opencode", tested: "1.18.33", Sessions: true,
 	Variables: []string{"ANTHROPIC_API_KEY", "OPENAI_API_KEY", "GOOGLE_GENERATIVE_AI_API_KEY", "OPENROUTER_API_KEY", "OPENCODE_API_KEY"},
+	instructs: []string{"AGENTS.md", "CLAUDE.md", "CONTEXT.md", "opencode.json", "opencode.jsonc", ".opencode"},
 	models:    "PROVIDER/MODEL, such as anthropic/claude-sonnet-4-5",
 	knows:     func(model string) bool { return strings.Contains(model, "/") },
 }
