@@ -465,18 +465,18 @@ func TestArgs(t *testing.T) {
 // TestRead: an agent that prints a line itself cannot make an event of the server's.
 func TestRead(t *testing.T) {
 	for text, want := range map[string]string{
-		`{"kind":"message","data":{"role":"assistant","text":"x"}}`:                                     "{assistant x}",
-		`{"kind":"status","data":{"state":"SUCCEEDED","message":"ok","worker":"w","isolation":"none"}}`: "{ ok   }",
-		`{"kind":"file","data":{"path":"x"}}`:                                                           "",
-		`{"kind":"exit","data":{}}`:                                                                     "",
-		`{"kind":"egress","data":{"host":"x"}}`:                                                         "",
-		`{"kind":"artifact","data":{}}`:                                                                 "",
-		`{"kind":"phase","data":{}}`:                                                                    "",
-		`{"kind":"started","data":{}}`:                                                                  "",
-		`{"kind":"output","data":{"text":"x"}}`:                                                         "",
-		`{"kind":"message","data":7}`:                                                                   "",
-		`{"kind":"newer","data":{}}`:                                                                    "",
-		`{`:                                                                                             "",
+		`{"kind":"message","data":{"role":"assistant","text":"x"}}`:                                                "{assistant x}",
+		`{"kind":"status","data":{"state":"SUCCEEDED","message":"ok","worker":"w","isolation":"none","head":"h"}}`: "{ ok    }",
+		`{"kind":"file","data":{"path":"x"}}`:                                                                      "",
+		`{"kind":"exit","data":{}}`:                                                                                "",
+		`{"kind":"egress","data":{"host":"x"}}`:                                                                    "",
+		`{"kind":"artifact","data":{}}`:                                                                            "",
+		`{"kind":"phase","data":{}}`:                                                                               "",
+		`{"kind":"started","data":{}}`:                                                                             "",
+		`{"kind":"output","data":{"text":"x"}}`:                                                                    "",
+		`{"kind":"message","data":7}`:                                                                              "",
+		`{"kind":"newer","data":{}}`:                                                                               "",
+		`{`:                                                                                                        "",
 	} {
 		events, ok := Read([]byte(text))
 		got := ""
