@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path"
@@ -237,7 +236,7 @@ func (c *clone) instruct(names []string) error {
 		if err != nil {
 			return err
 		}
-		_, err = io.WriteString(to, string(file.Data))
+		_, err = to.Write(file.Data)
 		if err := errors.Join(err, to.Close()); err != nil {
 			return err
 		}
