@@ -100,6 +100,8 @@ var plannedVariants = map[string]variant{
 	"webhook.signature.idHeader":          {with: object{"signature": object{"template": "{id}.{body}"}}, values: []any{"X-A", "X-B"}},
 	"webhook.signature.toleranceSeconds":  {with: object{"signature": object{"template": "{ts}.{body}", "timestampHeader": "X-T"}}},
 	"webhook.accounts":                    {with: object{"authMode": "signature", "signatureScheme": "gitlab"}},
+	"webhook.connect":                     {with: object{"authMode": "signature", "signatureScheme": "slack", "appTokenName": "T"}, values: []any{"socket"}},
+	"webhook.appTokenName":                {with: object{"authMode": "signature", "signatureScheme": "slack", "connect": "socket"}},
 	"webhook.apiSecretName":               {with: object{"authMode": "signature", "signatureScheme": "slack"}},
 	"webhook.apiURL": {
 		with:   object{"authMode": "signature", "signatureScheme": "github", "apiSecretName": "T"},

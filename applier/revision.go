@@ -37,7 +37,7 @@ type Webhook struct {
 	Factory          string
 	Def              *factory.Webhook
 	SecretGeneration int64               // 0: the secret is not set, which is allowed only for a disabled webhook
-	Verifier         *signature.Verifier // nil in a revision built without secrets
+	Verifier         *signature.Verifier // nil in a revision built without secrets, and for a webhook that takes no requests
 	Index            *match.Index
 	Automations      []*Automation // in the order of the numbers of Index
 	Revision         *Revision
@@ -234,9 +234,10 @@ func (b *builder) build(ctx context.Context) error {
 	var hooks, secrets []string
 	for _, w := range f.Webhooks {
 		hooks = append(hooks, w.Name)
-		secrets = append(secrets, w.SecretName)
-		if w.APISecretName != "" {
-			secrets = append(secrets, w.APISecretName)
+		for _, name := range []string{w.SecretName, w.APISecretName, w.AppTokenName} {
+			if name != "" {
+				secrets = append(secrets, name)
+			}
 		}
 	}
 	var err error
@@ -332,11 +333,15 @@ func (b *builder) verifier(w *Webhook, values map[string]SecretValue) {
 		b.Lacking[w.Def.SecretName] = values[w.Def.SecretName].Generation
 	}
 	defer func() { b.Diagnostics = append(b.Diagnostics, c.Found...) }()
-	if name := w.Def.APISecretName; name != "" {
-		if _, ok := values[name]; !ok && w.Def.Enabled {
-			c.Error(w.Def.At, schema.MissingSecret, "set it: triphammer secrets set "+name, fmt.Sprintf("there is no managed secret %s, which apiSecretName names", name))
+	for _, named := range [][2]string{{"apiSecretName", w.Def.APISecretName}, {"appTokenName", w.Def.AppTokenName}} {
+		key, name := named[0], named[1]
+		if _, ok := values[name]; name != "" && !ok && w.Def.Enabled {
+			c.Error(w.Def.At, schema.MissingSecret, "set it: triphammer secrets set "+name, fmt.Sprintf("there is no managed secret %s, which %s names", name, key))
 			b.Lacking[name] = 0
 		}
+	}
+	if w.Def.SecretName == "" {
+		return // the webhook takes no requests
 	}
 	v, ok := values[w.Def.SecretName]
 	if !ok && !w.Def.Enabled {

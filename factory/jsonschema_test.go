@@ -461,8 +461,12 @@ func schemaRules() map[string]object {
 			"if":   is("authMode", "signature"),
 			"then": object{"required": []any{"signatureScheme"}},
 			"else": without("signatureScheme and signature need authMode: signature", "signatureScheme", "signature"),
-		}, onlyWith("accounts", func(s *native.Sender) bool { return s.Accounts != "" }), onlyWith("apiSecretName", (*native.Sender).Asks), object{
-			"if": has("apiURL"), "then": object{"required": []any{"apiSecretName"}},
+		}, object{
+			"if":   has("connect"),
+			"then": object{"required": []any{"appTokenName"}},
+			"else": object{"required": []any{"secretName"}, "allOf": all(without("appTokenName needs connect: socket", "appTokenName"))},
+		}, onlyWith("connect", connects), onlyWith("accounts", func(s *native.Sender) bool { return s.Accounts != "" }), onlyWith("apiSecretName", (*native.Sender).Asks), object{
+			"if": has("apiURL"), "then": object{"anyOf": all(has("apiSecretName"), has("connect"))},
 		}, object{
 			"if": merged(has("apiSecretName"), object{"properties": object{"signatureScheme": object{
 				"enum": anys(schemesOf(func(s *native.Sender) bool { return s.Asks() && s.API == "" })),
@@ -470,6 +474,7 @@ func schemaRules() map[string]object {
 			"then": object{"required": []any{"apiURL"}},
 		})},
 		"webhook.apiSecretName": {"x-triphammer-reference": "secrets", "examples": []any{"GITHUB_API_TOKEN"}},
+		"webhook.appTokenName":  {"x-triphammer-reference": "secrets", "examples": []any{"SLACK_APP_TOKEN"}},
 		"webhook.apiURL":        merged(pattern(apiURL.String(), "an https address without a query"), object{"examples": []any{"https://github.example.com/api/v3"}}),
 		"webhook.accounts":      {"examples": []any{[]any{"shop-bot"}}},
 		"webhook.accounts[]":    pattern("^["+blanks+"]*[^@"+blanks+"]", "must not be blank, nor begin with @"),

@@ -31,6 +31,43 @@ func (l *loader) accounts(d *document, w *Webhook) {
 	w.Accounts = textsOf(n)
 }
 
+// connect reads how the server fetches the deliveries of a sender that does not call it (SPEC 29.1).
+func (l *loader) connect(d *document, w *Webhook) {
+	n, token := d.Root.Get("connect"), d.Root.Get("appTokenName")
+	if l.opt.Strict {
+		n, token = nil, nil
+	}
+	if n == nil && d.Root.Get("secretName") == nil {
+		d.Error(d.Root.At, schema.MissingRequired, "add secretName: TEXT", `key "secretName" is missing`)
+	}
+	switch {
+	case n == nil && token == nil:
+		return
+	case n == nil:
+		d.Error(d.Root.KeyAt("appTokenName"), schema.MissingRequired, "add connect: socket, or take appTokenName out", "appTokenName means nothing without connect: socket")
+		return
+	case !d.suits(w, "connect", connects, "%s calls the URL of the webhook"):
+		return
+	case token == nil:
+		d.Error(d.Root.KeyAt("connect"), schema.MissingRequired, "add appTokenName: NAME, a managed secret with the app-level token (xapp-…)", `key "appTokenName" is missing: connect needs it`)
+		return
+	}
+	w.AppTokenName = strings.TrimSpace(textOf(token))
+	if w.AppTokenName == "" {
+		return
+	}
+	l.later(d, d.Root.KeyAt("appTokenName"), "appTokenName", kindSecret, w.AppTokenName)
+	for _, other := range l.factory.Webhooks {
+		if w.Enabled && other.Enabled && other.AppTokenName == w.AppTokenName {
+			d.Error(d.Root.KeyAt("appTokenName"), schema.InvalidValue, "let one webhook take the events of the app, and automations select by filters",
+				fmt.Sprintf("appTokenName: %s opens a connection for %s already, and Slack gives each event to one connection only", w.AppTokenName, other.Path))
+		}
+	}
+}
+
+// connects tells whether a sender gives its deliveries over a connection that the receiver opens.
+func connects(s *native.Sender) bool { return s.Provider == "slack" }
+
 // apiURL is the address of an API: over plain HTTP only on this machine, because a credential
 // goes there.
 var apiURL = regexp.MustCompile(`^(https://[A-Za-z0-9.-]+|http://(localhost|127\.0\.0\.1))(:[0-9]{1,5})?(/[A-Za-z0-9._~-]+)*/?$`)
@@ -41,14 +78,14 @@ func (l *loader) api(d *document, w *Webhook) {
 	if l.opt.Strict || name == nil && address == nil {
 		return
 	}
-	if name == nil {
+	if name == nil && d.Root.Get("connect") == nil {
 		d.Error(d.Root.KeyAt("apiURL"), schema.MissingRequired, "add apiSecretName: NAME, or take apiURL out", "apiURL means nothing without apiSecretName")
 		return
 	}
-	if !d.suits(w, "apiSecretName", (*native.Sender).Asks, "deliveries of %s lack nothing that triggers look at") {
+	if name != nil && !d.suits(w, "apiSecretName", (*native.Sender).Asks, "deliveries of %s lack nothing that triggers look at") {
 		return
 	}
-	if address == nil && w.Sender().API == "" {
+	if name != nil && address == nil && w.Sender().API == "" {
 		d.Error(d.Root.KeyAt("apiSecretName"), schema.MissingRequired, "add apiURL: https://HOST", "apiSecretName needs apiURL: each customer of "+w.Sender().Title+" has an address")
 	}
 	w.APISecretName, w.APIURL = strings.TrimSpace(textOf(name)), textOf(address)

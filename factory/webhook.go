@@ -20,9 +20,10 @@ type Webhook struct {
 	AuthMode         AuthMode
 	Scheme           *signature.Scheme // with the options of Signature; nil unless AuthMode is Signature
 	Signature        SignatureOptions
-	SecretName       string
+	SecretName       string // empty: no request to the webhook's URL is taken, which needs AppTokenName
 	DeliveryIDHeader string
 	Accounts         []string // the sender's accounts that stand for the factory (SPEC 16.6)
+	AppTokenName     string   // secret with the token for the connection that brings the deliveries (SPEC 29.1); empty: senders call the URL
 	APISecretName    string   // secret with the credential for the sender's API; empty: the API is not asked (SPEC 16.3)
 	APIURL           string   // address of the sender's API; empty: the address of the sender's own service
 	Enabled          bool
@@ -99,6 +100,7 @@ func (l *loader) webhook(d *document) *Webhook {
 	l.scheme(d, w)
 	l.signature(d, w)
 	l.accounts(d, w)
+	l.connect(d, w)
 	l.api(d, w)
 	if w.DeliveryIDHeader != "" {
 		switch at := n.Get("deliveryIdHeader").At; {

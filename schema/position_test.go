@@ -152,7 +152,6 @@ func TestCodes(t *testing.T) {
 		"secretName: S\nenabled: 1":           TypeMismatch,
 		"secretName: S\nenabled:":             MissingRequired,
 		"secretName: ' '":                     MissingRequired,
-		"enabled: true":                       MissingRequired,
 		"secretName: S\nsecretName: T":        DuplicateKey,
 		"secretName: &a S":                    Anchor,
 		"secretName: S\nenabled: *a":          InvalidYAML, // no such anchor

@@ -18,9 +18,11 @@ var Webhook = Shape{Type: TypeMap, Keys: []Key{
 		{Name: "idHeader", Shape: nonBlank},
 		{Name: "toleranceSeconds", Shape: integer},
 	}}},
-	{Name: "secretName", Required: true, Shape: nonBlank},
+	{Name: "secretName", Shape: nonBlank}, // package factory reports its absence: with connect it is optional
 	{Name: "deliveryIdHeader", Shape: nonBlank},
 	{Name: "accounts", Own: true, Shape: Shape{Type: TypeList, NonEmpty: true, Elem: &nonBlank}},
+	{Name: "connect", Own: true, Shape: Shape{Type: TypeString, Enum: []string{"socket"}}},
+	{Name: "appTokenName", Own: true, Shape: nonBlank},
 	{Name: "apiSecretName", Own: true, Shape: nonBlank},
 	{Name: "apiURL", Own: true, Shape: nonBlank},
 	{Name: "enabled", Default: "true", Shape: boolean},

@@ -279,6 +279,9 @@ func authentication(hook *applier.Webhook, d *store.Delivery) string {
 	if hook == nil {
 		return ""
 	}
+	if d.SecretGeneration == 0 && hook.Def.AppTokenName != "" {
+		return "over the connection that " + hook.Def.AppTokenName + " opens"
+	}
 	mode := string(hook.Def.AuthMode)
 	if hook.Def.Scheme != nil {
 		mode += " " + hook.Def.Scheme.Name

@@ -154,6 +154,7 @@ type Request struct {
 	Header        http.Header
 	ContentLength int64 // -1 if unknown
 	Client        netip.Addr
+	Connected     bool   // it came over a connection that the webhook opens, which authenticates the sender (SPEC 29.1)
 	TestBy        string // the person for whom the server sends a test; empty: a sender sends the request
 	// ReadBody reads at most limit bytes, and buffers nothing above the limit (SPEC 5.3).
 	// Its error is ErrTooLarge, ErrNoMemory or a *BodyError. Receive does not use the bytes
@@ -220,6 +221,9 @@ func (s *Service) decide(ctx context.Context, a *incoming) (answer Answer, found
 	if !ok || !hook.Def.Enabled || (a.HasPathToken && hook.Def.AuthMode != factory.URLToken) || s.paused(hook) {
 		return notFound, false
 	}
+	if a.Connected && hook.Def.AppTokenName == "" || !a.Connected && hook.Def.SecretName == "" {
+		return notFound, false // what the webhook takes comes the other way
+	}
 	a.hook = hook
 	return s.receive(ctx, a), true
 }
@@ -255,24 +259,11 @@ type incoming struct {
 }
 
 func (s *Service) receive(ctx context.Context, a *incoming) Answer {
-	verifier := a.hook.Verifier
-	if !verifier.NeedsBody() {
-		if err := a.authenticate(); err != nil {
-			return s.rejectCredential(ctx, a, err)
-		}
+	bring := (*Service).identify
+	if a.Connected {
+		bring = (*Service).readBody
 	}
-	if answer, ok := s.readBody(ctx, a); !ok {
-		return answer
-	}
-	if verifier.NeedsBody() {
-		if err := a.authenticate(); err != nil {
-			if answer, ok := s.greet(ctx, a); ok {
-				return answer
-			}
-			return s.rejectCredential(ctx, a, err)
-		}
-	}
-	if answer, ok := s.challenge(ctx, a); ok {
+	if answer, ok := bring(s, ctx, a); !ok {
 		return answer
 	}
 	if answer, ok := s.count(a); !ok {
@@ -283,6 +274,30 @@ func (s *Service) receive(ctx context.Context, a *incoming) Answer {
 		return s.rejectJSON(ctx, a, err)
 	}
 	return s.accept(ctx, a, matched, open)
+}
+
+// identify authenticates the sender of a request, and reads the body. It answers a question of
+// the sender.
+func (s *Service) identify(ctx context.Context, a *incoming) (Answer, bool) {
+	verifier := a.hook.Verifier
+	if !verifier.NeedsBody() {
+		if err := a.authenticate(); err != nil {
+			return s.rejectCredential(ctx, a, err), false
+		}
+	}
+	if answer, ok := s.readBody(ctx, a); !ok {
+		return answer, false
+	}
+	if verifier.NeedsBody() {
+		if err := a.authenticate(); err != nil {
+			if answer, ok := s.greet(ctx, a); ok {
+				return answer, false
+			}
+			return s.rejectCredential(ctx, a, err), false
+		}
+	}
+	answer, asked := s.challenge(ctx, a)
+	return answer, !asked
 }
 
 // count counts the request for the rate of its webhook, once. It gives back the charge that an
@@ -388,8 +403,12 @@ func (s *Service) readBody(ctx context.Context, a *incoming) (Answer, bool) {
 }
 
 // spendUnverified spends the budget of failed authentications for a body that cannot be
-// authenticated, because the verifier needs the whole body (SPEC 5.8).
+// authenticated, because the verifier needs the whole body (SPEC 5.8). What came over a connection
+// is authenticated, so it counts for the rate.
 func (s *Service) spendUnverified(a *incoming) (Answer, bool) {
+	if a.Connected {
+		return s.count(a)
+	}
 	if !a.hook.Verifier.NeedsBody() {
 		return Answer{}, true
 	}
@@ -503,6 +522,10 @@ func (s *Service) unrecorded(ctx context.Context, err error) Answer {
 // entry is the delivery to record for a request. accept adds the identity.
 func (a *incoming) entry(outcome store.Outcome) store.Delivery {
 	apply, _ := store.ParseID[store.Apply](a.hook.Revision.ApplyID) // valid, because the store made it
+	generation := a.hook.SecretGeneration
+	if a.Connected {
+		generation = 0 // no secret has verified it
+	}
 	return store.Delivery{
 		Factory:          a.hook.Factory,
 		Webhook:          a.hook.Def.Name,
@@ -513,7 +536,7 @@ func (a *incoming) entry(outcome store.Outcome) store.Delivery {
 		ClientAddr:       clientAddr(a.Client),
 		TestBy:           a.TestBy,
 		ApplyID:          apply,
-		SecretGeneration: a.hook.SecretGeneration,
+		SecretGeneration: generation,
 		Headers:          a.keptHeaders(),
 	}
 }

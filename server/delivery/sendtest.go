@@ -32,7 +32,7 @@ type Test struct {
 func (s *Service) CannotSend(hook *applier.Webhook) string {
 	def := hook.Def
 	switch {
-	case !def.Enabled && hook.SecretGeneration == 0:
+	case !def.Enabled && hook.SecretGeneration == 0 && def.SecretName != "":
 		return "its secret " + def.SecretName + " is not set yet, and it is disabled"
 	case !def.Enabled:
 		return "it is disabled"
@@ -48,17 +48,11 @@ func (s *Service) CannotSend(hook *applier.Webhook) string {
 
 // SendTest signs a delivery with the stored secret of the webhook, as its sender would, and
 // receives it like any other delivery: it is verified, matched and recorded, and starts runs. A
-// test without an identity gets a new identity, so that it is no duplicate.
+// test without an identity gets a new identity, so that it is no duplicate. A webhook without a
+// secret takes it as if it came over the connection.
 func (s *Service) SendTest(ctx context.Context, hook *applier.Webhook, t Test) (Answer, error) {
 	if why := s.CannotSend(hook); why != "" {
 		return Answer{}, fmt.Errorf("%w to %s: %s", ErrCannotSend, hook.Def.Name, why)
-	}
-	secret, err := s.cfg.Store.Secrets.At(ctx, hook.Def.SecretName, hook.SecretGeneration)
-	if errors.Is(err, store.ErrNotFound) {
-		return Answer{}, fmt.Errorf("%w to %s: the value of its secret is not kept any more", ErrCannotSend, hook.Def.Name)
-	}
-	if err != nil {
-		return Answer{}, err
 	}
 	r := &signature.Request{Method: http.MethodPost, URL: t.URL, Header: t.Header.Clone(), Body: t.Body, Now: s.cfg.Now()}
 	if r.Header.Get("Content-Type") == "" {
@@ -70,12 +64,14 @@ func (s *Service) SendTest(ctx context.Context, hook *applier.Webhook, t Test) (
 			r.Header.Set(cmp.Or(hook.Def.DeliveryIDHeader, factory.SenderIDHeader), "test-"+strings.ToLower(rand.Text()))
 		}
 	} // else the scheme makes one
-	if err := hook.Def.Sign(secret.Value.Reveal(), r); err != nil {
-		return Answer{}, fmt.Errorf("%w to %s: %w", ErrCannotSend, hook.Def.Name, err)
+	if hook.Def.SecretName != "" {
+		if err := s.sign(ctx, hook, r); err != nil {
+			return Answer{}, err
+		}
 	}
 	answer := s.Receive(ctx, &Request{
 		UID: hook.UID, PathToken: r.PathToken, HasPathToken: hook.Def.AuthMode == factory.URLToken, URL: r.URL, Header: r.Header,
-		ContentLength: int64(len(r.Body)), Client: t.Client, TestBy: t.By,
+		ContentLength: int64(len(r.Body)), Client: t.Client, Connected: hook.Def.SecretName == "", TestBy: t.By,
 		ReadBody: func(limit int64) ([]byte, error) {
 			if int64(len(r.Body)) > limit {
 				return nil, ErrTooLarge
@@ -87,4 +83,19 @@ func (s *Service) SendTest(ctx context.Context, hook *applier.Webhook, t Test) (
 		return Answer{}, fmt.Errorf("%w to %s: %w", ErrCannotSend, hook.Def.Name, ErrNotLive)
 	}
 	return answer, nil
+}
+
+// sign signs a request with the secret of the webhook.
+func (s *Service) sign(ctx context.Context, hook *applier.Webhook, r *signature.Request) error {
+	secret, err := s.cfg.Store.Secrets.At(ctx, hook.Def.SecretName, hook.SecretGeneration)
+	if errors.Is(err, store.ErrNotFound) {
+		return fmt.Errorf("%w to %s: the value of its secret is not kept any more", ErrCannotSend, hook.Def.Name)
+	}
+	if err != nil {
+		return err
+	}
+	if err := hook.Def.Sign(secret.Value.Reveal(), r); err != nil {
+		return fmt.Errorf("%w to %s: %w", ErrCannotSend, hook.Def.Name, err)
+	}
+	return nil
 }

@@ -74,6 +74,15 @@ type remembered struct {
 // the configured address. It connects to no link-local address, because clouds keep the
 // credentials of machines there.
 func NewClient(now func() time.Time) *Client {
+	return &Client{
+		now: now, names: make(map[nameKey]remembered),
+		http: &http.Client{Transport: Transport(), Timeout: requestTime, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }},
+	}
+}
+
+// Transport makes a transport that connects to no link-local address, and follows the proxies of
+// the environment.
+func Transport() *http.Transport {
 	t := http.DefaultTransport.(*http.Transport).Clone()
 	t.DialContext = (&net.Dialer{Timeout: requestTime, Control: func(_, address string, _ syscall.RawConn) error {
 		if at, err := netip.ParseAddrPort(address); err != nil || at.Addr().Unmap().IsLinkLocalUnicast() {
@@ -81,10 +90,7 @@ func NewClient(now func() time.Time) *Client {
 		}
 		return nil
 	}}).DialContext
-	return &Client{
-		now: now, names: make(map[nameKey]remembered),
-		http: &http.Client{Transport: t, Timeout: requestTime, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }},
-	}
+	return t
 }
 
 // asks are the functions for all questions, by provider and name of the question.
