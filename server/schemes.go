@@ -31,10 +31,14 @@ func (s *Server) setupWebhook(_ context.Context, c *call) (shown api.WebhookSetu
 		return shown, err
 	}
 	url, def := s.showWebhook(w).URL, w.Def
+	secret := def.SecretName
 	guide, proof := signature.TokenGuide(), `-H "Authorization: Bearer $`+def.SecretName+`" `
 	switch {
 	case def.AuthMode == factory.URLToken:
 		guide, proof = signature.URLTokenGuide(), ""
+	case def.AppTokenName != "":
+		guide, proof, secret = signature.SocketGuide(), "", def.AppTokenName
+		shown.Provider = def.Scheme.Provider
 	case def.Scheme != nil:
 		guide, proof = def.Scheme.Guide(), ""
 		shown.Provider = def.Scheme.Provider
@@ -43,7 +47,10 @@ func (s *Server) setupWebhook(_ context.Context, c *call) (shown api.WebhookSetu
 		shown.Samples = append(shown.Samples, api.Sample{Event: one.Event, Headers: one.Headers, Payload: one.Body})
 	}
 	shown.CannotTest = c.CannotSend(w)
-	shown.Webhook, shown.Guide = def.Name, api.Guide(guide.Fill(url, def.SecretName))
+	shown.Webhook, shown.Guide = def.Name, api.Guide(guide.Fill(url, secret))
+	if def.SecretName == "" {
+		return shown, nil // nobody sends to it
+	}
 	shown.Command = fmt.Sprintf("export TRIPHAMMER_WEBHOOK_SECRET  # the value of %s\ntriphammer send %s", def.SecretName, def.Name)
 	if def.AuthMode != factory.Signature {
 		to := strings.Replace(url, "{token}", "$"+def.SecretName, 1)

@@ -33,6 +33,9 @@ func (c *call) usesOf(name string) []api.SecretUse {
 			if w.Def.SecretName == name {
 				uses = append(uses, api.SecretUse{Factory: r.Factory, Kind: "webhook", Name: w.Def.Name, Generation: w.SecretGeneration})
 			}
+			if w.Def.AppTokenName == name {
+				uses = append(uses, api.SecretUse{Factory: r.Factory, Kind: "connection", Name: w.Def.Name})
+			}
 			if w.Def.APISecretName == name {
 				uses = append(uses, api.SecretUse{Factory: r.Factory, Kind: "sender's API", Name: w.Def.Name})
 			}

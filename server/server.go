@@ -55,6 +55,9 @@ type Config struct {
 	SyncSecrets map[string]string
 	// Place tells where the repository of a factory is. If it is nil, none lives here.
 	Place func(factory string) Place
+	// Connection is how the connection of a webhook is, by its UID. If Connection is nil, this
+	// process has none.
+	Connection func(uid string) *api.Connection
 	// Dir is the data directory.
 	Dir string
 	// Host makes a factory that lives here, and begins to serve it. If it is nil, this process

@@ -69,6 +69,12 @@ func (s *Server) showWebhook(w *applier.Webhook) api.Webhook {
 		Path:   w.Def.Path,
 		Paused: s.pauseOf(store.KindWebhook, w.Factory, w.Def.Name),
 	}
+	if w.Def.AppTokenName != "" {
+		shown.Connect, shown.AppTokenName = "socket", w.Def.AppTokenName
+		if s.cfg.Connection != nil {
+			shown.Connection = s.cfg.Connection(w.UID)
+		}
+	}
 	if w.Def.AuthMode == factory.URLToken {
 		shown.URL += "/{token}"
 	}

@@ -41,6 +41,21 @@ func URLTokenGuide() Guide {
 	}}
 }
 
+// SocketGuide is the guide of a webhook of Slack that opens a connection (SPEC 29.1). {secret} stands
+// for the name of the secret with the app-level token.
+func SocketGuide() Guide {
+	return Guide{
+		Steps: []string{
+			"On the page of your app, open **Socket Mode**, and switch **Enable Socket Mode** on.",
+			"Open **Basic Information**, **App-Level Tokens**, **Generate Token and Scopes**, and add the scope `connections:write`. Set {secret} to the token, which begins with `xapp-`.",
+			"Open **Event Subscriptions**, and switch **Enable Events** on. Slack asks for no URL.",
+			"Under **Subscribe to bot events**, add what your automations ask for, save, and reinstall the app if Slack asks for it.",
+		},
+		First:  "Slack greets the connection. It is no delivery.",
+		Source: "https://docs.slack.dev/apis/events-api/using-socket-mode",
+	}
+}
+
 // Guide returns the guide that is written for the scheme, or else makes a guide from the row.
 func (s *Scheme) Guide() Guide {
 	g, written := guides[s.Name]

@@ -23,6 +23,20 @@ type Webhook struct {
 	Paused           *Pause `json:"paused,omitempty"`
 	// Signature has the options of the scheme that the file sets.
 	Signature *factory.SignatureOptions `json:"signature,omitempty"`
+	// Connect is socket if the deliveries come over a connection that the server opens, with the
+	// secret AppTokenName.
+	Connect      string      `json:"connect,omitempty"`
+	AppTokenName string      `json:"app_token_name,omitempty"`
+	Connection   *Connection `json:"connection,omitempty"` // missing: no server has it, or a server has begun a moment ago
+}
+
+// Connection is how the connection of a webhook is (SPEC 29.1). Error is the last error, also while
+// the connection is open.
+type Connection struct {
+	Since        *time.Time `json:"since,omitempty"` // missing: it is not open
+	LastEnvelope *time.Time `json:"last_envelope,omitempty"`
+	Error        string     `json:"error,omitempty"`
+	ErrorAt      *time.Time `json:"error_at,omitempty"`
 }
 
 // Automation is an entry of GET /api/v1/automations.

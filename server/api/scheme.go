@@ -44,7 +44,8 @@ type WebhookSetup struct {
 	Webhook  string `json:"webhook"`
 	Provider string `json:"provider,omitempty"` // the provider of the webhook's scheme
 	Guide
-	// Command sends a delivery as the sender does, if the variable of its first line is set.
+	// Command sends a delivery as the sender does, if the variable of its first line is set. It is
+	// empty if the webhook takes no requests.
 	Command string `json:"command"`
 	Curl    string `json:"curl,omitempty"` // the same with curl; missing if the proof must be computed
 	// Samples are deliveries that the sender could send. The first is the default for a test.

@@ -313,6 +313,9 @@ func (a *Author) RotateWebhook(ctx context.Context, by Caller, f access.Factory,
 // successor is the value with which a webhook's secret can be replaced: the one that is given, or
 // else a new one. It suits all webhooks of the secret.
 func (a *Author) successor(by Caller, f access.Factory, def *factory.Webhook, value string) (*ownSecret, error) {
+	if def.SecretName == "" {
+		return nil, invalid("value", "means nothing: the webhook takes no requests. Set a new token of its connection (triphammer secrets set %s)", def.AppTokenName)
+	}
 	if a.cfg.Home(f.Name) == nil {
 		return nil, &Error{Kind: ErrConflict, Field: "secret_name", Value: def.SecretName, Message: fmt.Sprintf(
 			"the factory %s is not hosted here: its webhooks take a new value of the secret %s at the next apply. "+

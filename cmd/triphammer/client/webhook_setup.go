@@ -35,9 +35,14 @@ sends first. For a sender without steps of its own, they are made from what its 
 				}
 				fmt.Fprint(out, "\nTo try it:\n\n")
 				if setup.CannotTest == "" {
-					fmt.Fprintf(out, "triphammer webhooks test %s\n\nor, as the sender does, over the network\n\n", w.Name)
+					fmt.Fprintf(out, "triphammer webhooks test %s\n", w.Name)
 				}
-				fmt.Fprintln(out, setup.Command)
+				if setup.CannotTest == "" && setup.Command != "" {
+					fmt.Fprint(out, "\nor, as the sender does, over the network\n\n")
+				}
+				if setup.Command != "" {
+					fmt.Fprintln(out, setup.Command)
+				}
 				if setup.Curl != "" {
 					fmt.Fprintf(out, "\nor\n\n%s\n", setup.Curl)
 				}

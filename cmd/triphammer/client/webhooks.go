@@ -12,6 +12,7 @@ import (
 	"triphammer/cmd/triphammer/client/term"
 	"triphammer/factory/signature"
 	"triphammer/server/api"
+	"triphammer/server/inert"
 )
 
 func webhooksCommand() *cobra.Command {
@@ -39,10 +40,18 @@ func webhooksCommand() *cobra.Command {
 			return term.Emit(c, w, []string{w.Name}, func(out io.Writer) error {
 				t := term.Table{Header: []string{"name", w.Name}}
 				t.Add("uid", w.UID)
-				t.Add("url", w.URL)
+				if w.SecretName != "" {
+					t.Add("url", w.URL)
+				}
+				if w.Connect != "" {
+					t.Add("connection", ConnectionText(out, w))
+					t.Add("app token", w.AppTokenName)
+				}
 				t.Add("mode", strings.TrimSpace(w.AuthMode+" "+w.SignatureScheme))
 				t.Add("enabled", enabledText(out, *w))
-				t.Add("secret", secretText(*w))
+				if w.SecretName != "" {
+					t.Add("secret", secretText(*w))
+				}
 				t.Add("delivery ID header", w.DeliveryIDHeader)
 				return t.Write(out)
 			})
@@ -90,10 +99,35 @@ read from standard input and the complete URL is printed: that URL is a credenti
 
 // secretText names the secret of a webhook, and its generation. A disabled one may have none yet.
 func secretText(w api.Webhook) string {
+	if w.SecretName == "" {
+		return w.AppTokenName + ", for its connection"
+	}
 	if w.SecretGeneration == 0 {
 		return w.SecretName + ", which is not set yet"
 	}
 	return fmt.Sprintf("%s generation %d", w.SecretName, w.SecretGeneration)
+}
+
+// ConnectionText says how the connection of a webhook is.
+func ConnectionText(out io.Writer, w *api.Webhook) string {
+	c := w.Connection
+	if c == nil {
+		if !w.Enabled || w.Paused != nil {
+			return "none, as the webhook takes nothing"
+		}
+		return "no server has it"
+	}
+	text := "not open"
+	if c.Since != nil {
+		text = "open since " + term.When(out, *c.Since)
+	}
+	if c.LastEnvelope != nil {
+		text += ", last envelope " + term.When(out, *c.LastEnvelope)
+	}
+	if c.Error != "" && c.ErrorAt != nil {
+		text += ", last error " + term.When(out, *c.ErrorAt) + ": " + c.Error
+	}
+	return inert.Text(text)
 }
 
 // enabledText tells whether a webhook takes deliveries.

@@ -1,6 +1,7 @@
 package host
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -125,6 +126,7 @@ func (in *instance) catchUp(ctx context.Context) error {
 		if reports, err = in.store.Applies.Reports(ctx); err != nil {
 			return err
 		}
+		in.sockets.Show(reports[socketReport])
 	}
 	for _, a := range in.appliers {
 		err := a.Follow(ctx)
@@ -175,9 +177,14 @@ func (in *instance) lag() string {
 	return ""
 }
 
-// report tells the other servers what this one finds in the repositories, until ctx is done.
+// socketReport is the name of the report about connections to senders. No factory can have it.
+const socketReport = "connections to senders"
+
+// report tells the other servers what this one finds in the repositories, and how its connections
+// to senders are, until ctx is done.
 func (in *instance) report(ctx context.Context) {
 	told := make(map[string]applier.Report)
+	var sockets []byte
 	tick := time.NewTicker(reportEvery)
 	defer tick.Stop()
 	for {
@@ -185,6 +192,11 @@ func (in *instance) report(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
+		}
+		if now := in.sockets.Report(); !bytes.Equal(now, sockets) {
+			if err := in.store.Applies.SetReport(ctx, socketReport, now); err == nil { // else it is told at the next tick
+				sockets = now
+			}
 		}
 		for _, a := range in.appliers {
 			state := a.State()

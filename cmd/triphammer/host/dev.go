@@ -269,7 +269,7 @@ func (d *devServing) prepareOnce(ctx context.Context, out io.Writer) (*client.Me
 	if _, err := d.in.appliers[0].Apply(ctx, "dev"); err != nil {
 		return nil, nil, exit.With(exit.Usage, "%w", err)
 	}
-	if !d.once && d.devOptions.webhook == "" && !slices.ContainsFunc(f.Webhooks, func(w *factory.Webhook) bool { return w.Enabled }) {
+	if !d.once && d.devOptions.webhook == "" && !slices.ContainsFunc(f.Webhooks, takesRequests) {
 		return nil, f, nil
 	}
 	w, body, header, err := testMessage(ctx, d.cl, f, d.devOptions.webhook)
@@ -379,7 +379,7 @@ func (d *devServing) showMade(ctx context.Context, f *factory.Factory, out io.Wr
 	}
 	seen := make(map[string]bool)
 	for _, w := range f.Webhooks {
-		if seen[w.SecretName] {
+		if w.SecretName == "" || seen[w.SecretName] {
 			continue
 		}
 		seen[w.SecretName] = true
@@ -493,7 +493,7 @@ func ensureSecrets(ctx context.Context, cl *client.Client, f *factory.Factory, d
 	}
 	made := make(map[string]secret.Value)
 	for _, w := range f.Webhooks {
-		if have[w.SecretName] {
+		if w.SecretName == "" || have[w.SecretName] {
 			continue
 		}
 		have[w.SecretName] = true
@@ -513,27 +513,30 @@ func ensureSecrets(ctx context.Context, cl *client.Client, f *factory.Factory, d
 	return made, nil
 }
 
+// takesRequests tells whether a delivery can be sent to a webhook.
+func takesRequests(w *factory.Webhook) bool { return w.Enabled && w.SecretName != "" }
+
 // testMessage picks the delivery to send, to the named webhook if one is named. It is the
 // payload of the first filter test that starts something, with its headers, or else a test
 // event to the first webhook.
 func testMessage(ctx context.Context, cl *client.Client, f *factory.Factory, wanted string) (*api.Webhook, []byte, http.Header, error) {
 	name, body, header := wanted, []byte(`{"event":"test"}`), http.Header{}
-	if w := f.Webhook(wanted); wanted != "" && (w == nil || !w.Enabled) {
+	if w := f.Webhook(wanted); wanted != "" && (w == nil || !takesRequests(w)) {
 		var names []string
 		for _, w := range f.Webhooks {
-			if w.Enabled {
+			if takesRequests(w) {
 				names = append(names, w.Name)
 			}
 		}
-		return nil, nil, nil, exit.With(exit.NotFound, "--webhook %s: there is no such webhook that is enabled; there are: %s", wanted, strings.Join(names, ", "))
+		return nil, nil, nil, exit.With(exit.NotFound, "--webhook %s: there is no such webhook that is enabled and takes requests; there are: %s", wanted, strings.Join(names, ", "))
 	}
 	for _, w := range f.Webhooks {
-		if w.Enabled && name == "" {
+		if takesRequests(w) && name == "" {
 			name = w.Name
 		}
 	}
 	for _, t := range f.Tests {
-		if w := f.Webhook(t.Webhook); w != nil && w.Enabled && t.Problem == "" && len(t.Expect) > 0 && (wanted == "" || wanted == t.Webhook) {
+		if w := f.Webhook(t.Webhook); w != nil && takesRequests(w) && t.Problem == "" && len(t.Expect) > 0 && (wanted == "" || wanted == t.Webhook) {
 			name, body = t.Webhook, t.Payload
 			for key, value := range t.Headers {
 				header.Set(key, value)

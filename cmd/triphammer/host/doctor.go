@@ -125,12 +125,29 @@ func doctor(c *cobra.Command, _ []string) error {
 				say(true, "definitions", "commit "+term.ShortHash(f.Applied.Commit)+" serves")
 			}
 		}
+		if err := doctorConnections(c, found, cl); err != nil {
+			say(false, "connections", err.Error())
+		}
 		if err := doctorAutomations(c, found, cl); err != nil {
 			say(false, "automations", err.Error())
 		}
 	}
 	if found.bad {
 		return exit.Silently(exit.Bad)
+	}
+	return nil
+}
+
+// doctorConnections tells how the connections of webhooks are.
+func doctorConnections(c *cobra.Command, r *findings, cl *client.Client) error {
+	all, err := client.Collect[api.Webhook](c.Context(), cl, "/webhooks", url.Values{}, 0)
+	if err != nil || cl.Offline {
+		return err
+	}
+	for _, w := range all {
+		if w.Connect != "" && w.Enabled && w.Paused == nil {
+			r.say(w.Connection != nil && w.Connection.Since != nil, "connection", w.Name+": "+client.ConnectionText(r.out, &w))
+		}
 	}
 	return nil
 }

@@ -30,6 +30,7 @@ import (
 	"triphammer/server/notify"
 	"triphammer/server/run"
 	"triphammer/server/secret"
+	"triphammer/server/socket"
 	"triphammer/server/store"
 	"triphammer/server/worker"
 	"triphammer/server/worker/executor"
@@ -86,6 +87,7 @@ type instance struct {
 	schedule   *run.Scheduler
 	teller     *notify.Teller
 	lookups    *lookup.Worker
+	sockets    *socket.Manager
 	data       *access.Data
 	metrics    *server.Metrics
 	server     *server.Server
@@ -312,6 +314,8 @@ func (in *instance) wire() error {
 	received := delivery.New(deliveries)
 	in.lookups = lookup.New(lookup.Config{Store: in.store, Deliveries: received, Client: deliveries.API, Observe: in.metrics.Lookup, Now: Now, Logger: in.opt.logger})
 
+	in.sockets = socket.New(socket.Config{Live: in.live, Store: in.store, Receive: received.Receive, Now: Now, Logger: in.opt.logger})
+
 	err := in.metrics.Watch(in.store, in.disk, in.executor.Figures)
 	if err != nil {
 		return err
@@ -328,6 +332,7 @@ func (in *instance) wire() error {
 		cfg.Host = in.host
 	}
 	cfg.Data, cfg.Place, cfg.SchedulesChanged, cfg.SyncSecrets = in.data, in.place, in.schedule.Kick, syncSecrets
+	cfg.Connection = in.sockets.State
 	cfg.Dir = in.dir
 	cfg.Version, cfg.Now, cfg.Logger = client.Version, Now, in.opt.logger
 	dashboard.Now = Now
@@ -401,6 +406,7 @@ func (in *instance) addFactory(f factoryOptions) (*applier.Applier, error) {
 				in.metrics.Live(r)
 			}
 			in.schedule.Kick()
+			in.sockets.Wake()
 			told(s)
 			if f.watch != nil {
 				f.watch(s)

@@ -512,6 +512,7 @@ func (s *serving) parts(begin func(what string, part func(context.Context) error
 	begin("firing schedules", s.in.schedule.Run)
 	begin("telling others", s.in.teller.Run)
 	begin("asking senders", s.in.lookups.Run)
+	begin("holding connections to senders", s.in.sockets.Run)
 	if s.in.shared() {
 		begin("ending the runs of lost workers", s.in.worker.Reap)
 	}
