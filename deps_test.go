@@ -61,6 +61,7 @@ var allowed = map[string][]string{
 	"server/delivery":                            {"schema", "server/terms", "server/lookup", "factory/signature", "factory/filter", "factory/jsonscan", "factory/match", "factory/native", "factory", "applier", "server/secret", "server/store", "server/run"},
 	"server/lookup":                              {"factory/native", "server/secret", "server/store"},
 	"server/socket":                              {"applier", "factory", "factory/native", "server/api", "server/delivery", "server/lookup", "server/secret", "server/store"},
+	"server/socket/sockettest":                   {}, // for tests
 	"server/answer":                              {"factory/native", "server/lookup"},
 	"server/ledger":                              {"factory/native", "applier", "applier/gitrepo", "factory", "factory/match", "server/run", "server/store"},
 	"server/access":                              {"applier", "server/api", "server/delivery", "server/run", "server/run/task", "server/store"},
@@ -122,7 +123,7 @@ var owners = map[string][]string{
 	"github.com/coreos/go-oidc":             {"server/oidc"},
 	"golang.org/x/oauth2":                   {"server/oidc"},
 	"github.com/modelcontextprotocol":       {"server/mcp"},
-	"github.com/coder/websocket":            {"server/socket"},
+	"github.com/coder/websocket":            {"server/socket", "server/socket/sockettest"},
 }
 
 const module = "triphammer/"
