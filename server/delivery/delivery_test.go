@@ -567,3 +567,35 @@ func TestCredentialIsNotKept(t *testing.T) {
 		t.Errorf("kept %v, want X-Event-Type alone", kept)
 	}
 }
+
+// TestConnected: only a webhook that has a connection takes what comes over one, and only a webhook
+// with a secret takes requests (SPEC 29.1).
+func TestConnected(t *testing.T) {
+	f := newFixture(t)
+	const slack = "authMode: signature\nsignatureScheme: slack\nconnect: socket\nappTokenName: S\n"
+	f.tree["webhooks/socket.yaml"] = &fstest.MapFile{Data: []byte(slack)}
+	f.tree["webhooks/both.yaml"] = &fstest.MapFile{Data: []byte(slack + "secretName: S\nenabled: false\n")}
+	f.live.Swap(f.build(t, webhookSecret))
+	for _, c := range []struct {
+		webhook   string
+		connected bool
+		status    int
+	}{{"socket", true, 202}, {"socket", false, 404}, {"token", true, 404}, {"both", true, 404}, {"none", true, 404}} {
+		r := request(c.webhook, `{"a":1}`)
+		r.Connected = c.connected
+		if got := f.Receive(t.Context(), r); got.Status != c.status {
+			t.Errorf("%+v: %+v", c, got)
+		}
+	}
+	rates := 0
+	for range 70 { // what is refused counts for the rate, too
+		r := request("socket", "x")
+		r.Connected, r.ContentLength = true, MaxBody+1
+		if f.Receive(t.Context(), r).Status == http.StatusTooManyRequests {
+			rates++
+		}
+	}
+	if rates != 11 {
+		t.Errorf("%d of 71 are over the rate", rates)
+	}
+}
