@@ -474,7 +474,7 @@ func schemaRules() map[string]object {
 			"then": object{"required": []any{"apiURL"}},
 		})},
 		"webhook.apiSecretName": {"x-triphammer-reference": "secrets", "examples": []any{"GITHUB_API_TOKEN"}},
-		"webhook.appTokenName":  {"x-triphammer-reference": "secrets", "examples": []any{"SLACK_APP_TOKEN"}},
+		"webhook.appTokenName":  {"x-triphammer-reference": "secrets", "x-triphammer-tree": "Enabled webhooks have different ones.", "examples": []any{"SLACK_APP_TOKEN"}},
 		"webhook.apiURL":        merged(pattern(apiURL.String(), "an https address without a query"), object{"examples": []any{"https://github.example.com/api/v3"}}),
 		"webhook.accounts":      {"examples": []any{[]any{"shop-bot"}}},
 		"webhook.accounts[]":    pattern("^["+blanks+"]*[^@"+blanks+"]", "must not be blank, nor begin with @"),

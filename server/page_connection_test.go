@@ -47,7 +47,9 @@ func TestConnection(t *testing.T) {
 	b.page("GET", "/webhooks/chat", "", 200, "Not open.", "no <b>markup</b>")
 	b.page("GET", "/webhooks/both", "", 200, "No server has it.", "Rotate the secret")
 
-	post := func(webhook string) int { return f.do(http.MethodPost, "/webhooks/w/"+f.uids()[webhook], "", `{"a":1}`).status }
+	post := func(webhook string) int {
+		return f.do(http.MethodPost, "/webhooks/w/"+f.uids()[webhook], "", `{"a":1}`).status
+	}
 	if chat, both := post("chat"), post("both"); chat != 404 || both != 401 {
 		t.Errorf("a POST to the URL: %d without a secret, %d with one", chat, both)
 	}

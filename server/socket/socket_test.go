@@ -479,6 +479,11 @@ func TestFollow(t *testing.T) {
 		state := f.State("whk_other")
 		return state != nil && strings.Contains(state.Error, "secrets set OTHER")
 	})
+	first := *f.State("whk_other").ErrorAt
+	f.until("it is found again", func() bool { return f.State("whk_other").ErrorAt.After(first) })
+	if n := strings.Count(f.logs.String(), "secrets set OTHER"); n != 1 {
+		t.Errorf("the missing secret is logged %d times", n)
+	}
 	f.set("OTHER", appToken)
 	f.until("the shared token is told", func() bool { return strings.Contains(f.State("whk_other").Error, "the same token") })
 	f.set("OTHER", "xapp-other")
@@ -541,25 +546,30 @@ func TestEnd(t *testing.T) {
 	stop = mute.start()
 	<-reached
 	stop()
-	stacks := make([]byte, 1<<20)
-	if stacks = stacks[:runtime.Stack(stacks, true)]; bytes.Contains(stacks, []byte("(*Manager)")) {
-		t.Errorf("goroutines are left:\n%s", stacks)
-	}
+	mute.until("nothing of it runs", func() bool {
+		stacks := make([]byte, 1<<20)
+		return !bytes.Contains(stacks[:runtime.Stack(stacks, true)], []byte("(*Manager)."))
+	})
 }
 
 // TestPing: a Slack that answers no ping loses the connection.
 func TestPing(t *testing.T) {
 	f := newFixture(t)
 	f.ping = 30 * time.Millisecond
+	noticed := make(chan struct{})
 	f.slack.Greet = func(n int, ws *websocket.Conn) bool {
 		_ = ws.Write(context.Background(), websocket.MessageText, []byte(sockettest.Hello))
 		if n == 1 {
-			f.until("the silence is noticed", func() bool { return strings.Contains(f.State("whk_chat").Error, "ping") }) // reads nothing meanwhile
-			return false
+			<-noticed // it reads nothing, so it answers no ping
 		}
-		return true
+		return n > 1
 	}
 	f.start()
+	defer close(noticed)
+	f.until("the silence is noticed", func() bool {
+		state := f.State("whk_chat")
+		return state != nil && strings.Contains(state.Error, "ping")
+	})
 	f.slack.Next()
 }
 
