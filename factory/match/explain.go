@@ -18,6 +18,9 @@ type Result struct {
 	// Conditions belong to the trigger that matched, or else to the trigger that came
 	// furthest.
 	Conditions []filter.Condition
+	// Subject is what the event is about for a delivery that matches (SPEC 21.1). Lacks is the path
+	// of the automation's own subject that has no value in the payload; then there is no subject.
+	Subject, Lacks string
 }
 
 // Explain evaluates every candidate on the delivery, in order.
@@ -60,10 +63,33 @@ func (c Candidate) explain(r *reader) Result {
 			best, held = v, n
 		}
 	}
-	return Result{
+	result := Result{
 		Automation: c.Automation, Matched: best.Matched, Open: best.Open,
 		Path: best.Path, Want: best.Want, Got: best.Got, Conditions: best.Conditions,
 	}
+	if best.Matched {
+		result.Subject, result.Lacks = c.subject(r)
+	}
+	return result
+}
+
+// subject is what a delivery that matches is about. As in Index.Match, filters on the delivery count
+// before the sender's events.
+func (c Candidate) subject(r *reader) (subject, lacks string) {
+	if c.Subject != nil {
+		return c.Subject.Subject(c.Webhook, r.delivery.Body)
+	}
+	var event *native.Event
+	for _, t := range c.Triggers {
+		switch {
+		case !t.explain(r, c.Accounts).Matched:
+		case t.Native == nil:
+			return "", ""
+		case event == nil:
+			event = t.Native.Event
+		}
+	}
+	return event.SubjectOf(r.of(event.Sender, c.Accounts)), ""
 }
 
 // explain evaluates every condition of the trigger on the delivery.

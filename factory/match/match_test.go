@@ -86,24 +86,28 @@ func TestMatchKinds(t *testing.T) {
 		}
 		return Trigger{Native: trigger}
 	}
+	subject, err := native.ParseTemplate("{repository.full_name}/{issue.id}")
+	if err != nil {
+		t.Fatal(err)
+	}
 	x := NewIndex([]Candidate{
 		{Automation: "both", Triggers: []Trigger{event("issue_labeled"), {Headers: headers(`{"x-github-event":["issues"]}`)}}},
 		{Automation: "bug", Triggers: []Trigger{event("issue_labeled", "labels", "p1"), event("issue_labeled", "labels", "bug"), event("issue_labeled")}},
 		{Automation: "files", Triggers: []Trigger{event("pull_request_labeled", "paths", "api/**")}},
 		{Automation: "header", Triggers: []Trigger{{Headers: headers(`{"X-GitHub-Event":["issues"]}`), Payload: compile(t, `{"label":{"name":["bug"]}}`)}}},
 		{Automation: "pull", Triggers: []Trigger{event("pull_request_labeled", "labels", "bug")}},
-		{Automation: "payload", Triggers: []Trigger{{Payload: compile(t, `{"label":{"name":["bug"]}}`)}}},
+		{Automation: "payload", Triggers: []Trigger{{Payload: compile(t, `{"label":{"name":["bug"]}}`)}}, Webhook: "web", Subject: subject},
 	})
-	const issue = `{"action":"labeled","label":{"id":3,"name":"bug"},"issue":{"id":7,"updated_at":"2026"},"repository":{"full_name":"acme/api"}}`
+	const issue = `{"action":"labeled","label":{"id":3,"name":"bug"},"issue":{"id":7,"number":5,"updated_at":"2026"},"repository":{"full_name":"acme/api"}}`
 	const pull = `{"action":"labeled","label":{"id":3,"name":"bug"},"pull_request":{"id":7,"number":1,"updated_at":"2026"},"repository":{"full_name":"acme/api"}}`
 	for _, c := range []struct {
 		header, body string
 		want         []string
 		open         int
 	}{
-		{"issues", issue, []string{"both", "bug issue_labeled github issue_labeled 7 2026 3", "header", "payload"}, 0},
-		{"pull_request", pull, []string{"pull pull_request_labeled github pull_request_labeled 7 2026  3", "payload"}, 1},
-		{"push", issue, []string{"payload"}, 0},
+		{"issues", issue, []string{"both", "bug issue_labeled github issue_labeled 7 2026 3, about github:acme/api#5", "header", "payload, about web:acme%2Fapi/7"}, 0},
+		{"pull_request", pull, []string{"pull pull_request_labeled github pull_request_labeled 7 2026  3, about github:acme/api#1", "payload"}, 1},
+		{"push", issue, []string{"payload, about web:acme%2Fapi/7"}, 0},
 		{"issues", `[]`, []string{"both"}, 0},
 	} {
 		d := Delivery{Headers: map[string]string{"X-Github-Event": c.header}, Body: []byte(c.body)}
@@ -111,24 +115,31 @@ func TestMatchKinds(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		var got, explained, names []string
+		var got, explained, names, subjects, about []string
 		for _, m := range matched {
 			name := x.candidates[m.Candidate].Automation
 			names = append(names, name)
 			if m.Event != nil {
 				name += " " + m.Event.Name + " " + m.Identity
 			}
+			if m.Subject != "" {
+				name += ", about " + m.Subject
+			}
 			got = append(got, name)
+			subjects = append(subjects, m.Subject)
 		}
 		for _, r := range x.Explain(d) {
 			if r.Matched {
-				explained = append(explained, r.Automation)
+				explained, about = append(explained, r.Automation), append(about, r.Subject)
+			}
+			if lacks := map[bool]string{true: "issue.id"}[r.Automation == "payload" && r.Matched && r.Subject == ""]; r.Lacks != lacks {
+				t.Errorf("%s lacks %q, not %q", r.Automation, r.Lacks, lacks)
 			}
 			if r.Automation == "files" && c.open > 0 && (r.Path != "paths" || r.Got != "not in the payload: needs apiSecretName") {
 				t.Errorf("%+v", r)
 			}
 		}
-		if !slices.Equal(got, c.want) || !slices.Equal(explained, names) || len(open) != c.open {
+		if !slices.Equal(got, c.want) || !slices.Equal(explained, names) || !slices.Equal(about, subjects) || len(open) != c.open {
 			t.Errorf("%s: got %q, explained %q, %d open; want %q, %d open", c.header, got, explained, len(open), c.want, c.open)
 		}
 	}

@@ -75,6 +75,8 @@ type Delivery struct {
 	// -1 if it was recorded before this number was kept. Runs are those that still exist.
 	Started int
 	Runs    []RunRef // filled in when read
+	// Subjects are what it is about, filled in when it is read. They are known some time after it was recorded.
+	Subjects []string
 	// Paused are the automations that matched but were paused, so that they started nothing.
 	Paused []string
 	// Repeats are the automations that matched an event which another webhook had reported
@@ -384,7 +386,7 @@ func (s *Deliveries) Get(ctx context.Context, id DeliveryID) (*Delivery, error) 
 	if err != nil {
 		return nil, fmt.Errorf("delivery %s: %w", id, err)
 	}
-	return d, s.addRuns(ctx, []*Delivery{d})
+	return d, s.complete(ctx, []*Delivery{d})
 }
 
 // Payload is the body of an accepted delivery, byte for byte. The error wraps
@@ -420,8 +422,8 @@ func (s *Deliveries) HasPayload(ctx context.Context, id DeliveryID) (kept bool, 
 	return kept, err
 }
 
-// addRuns fills in which runs the deliveries started.
-func (s *Deliveries) addRuns(ctx context.Context, deliveries []*Delivery) error {
+// complete fills in which runs the deliveries started, and what they are about.
+func (s *Deliveries) complete(ctx context.Context, deliveries []*Delivery) error {
 	byID := make(map[DeliveryID]*Delivery)
 	var ids []DeliveryID
 	for _, d := range deliveries {
@@ -450,6 +452,13 @@ func (s *Deliveries) addRuns(ctx context.Context, deliveries []*Delivery) error 
 		byID[delivery].Runs = append(byID[delivery].Runs, r)
 		return none, nil
 	}, "SELECT id, automation, delivery_id, retry_of, state, started_at, finished_at FROM runs"+w.sql()+" ORDER BY id", w.args...)
+	if err != nil {
+		return err
+	}
+	subjects, err := s.store.Subjects.Of(ctx, ids...)
+	for id, names := range subjects {
+		byID[id].Subjects = names
+	}
 	return err
 }
 

@@ -22,6 +22,7 @@ type DeliveryQuery struct {
 	Outcomes                     []Outcome
 	Stopped                      string // the stage at which it left the belt, or Went
 	DuplicateOf, ReplayOf        DeliveryID
+	Subject                      string // what it is about
 	Text                         string // it is found in the entry or in its payload, in any case
 	Since, Until                 time.Time
 	Before                       DeliveryID // the one after which to go on, towards older ones
@@ -48,7 +49,7 @@ func (s *Deliveries) List(ctx context.Context, q DeliveryQuery) ([]*Delivery, er
 	}
 	slices.SortFunc(all, func(a, b *Delivery) int { return cmp.Compare(b.ID, a.ID) })
 	all = all[:min(len(all), limited(q.Limit))]
-	return all, s.addRuns(ctx, all)
+	return all, s.complete(ctx, all)
 }
 
 // queries are the conditions of q. Each has an index in the order of ids.
@@ -64,7 +65,7 @@ func (s *Deliveries) queries(ctx context.Context, q DeliveryQuery) (all []*where
 		stops = stopsOf(q.Outcomes)
 	}
 	byStop := q.Stopped != "" || len(q.Outcomes) > 0
-	repeats := q.DuplicateOf != 0 || q.ReplayOf != 0
+	repeats := q.DuplicateOf != 0 || q.ReplayOf != 0 || q.Subject != ""
 	if q.WebhookUID == "" && !repeats && (q.Webhook != "" || q.Factory != "" || byStop) {
 		// The indexes are by UID, and a name may have one in each factory.
 		w := where{}
@@ -95,6 +96,9 @@ func (s *Deliveries) queries(ctx context.Context, q DeliveryQuery) (all []*where
 			}
 			if q.ReplayOf != 0 {
 				w.add("replay_of = ? AND replay_of <> 0", q.ReplayOf)
+			}
+			if q.Subject != "" {
+				w.add("id IN (SELECT id FROM subjects WHERE subject = ?)", q.Subject)
 			}
 			if !q.Since.IsZero() {
 				w.add("id >= ?", engine.IDAt(q.Since))

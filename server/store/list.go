@@ -77,6 +77,7 @@ type lister struct {
 	none     bool       // nothing can match
 	least    int64      // the smallest id that can match
 	words    []word     // of the search
+	about    bool       // the search begins a subject
 }
 
 // List reads runs. Its cost depends on the size of the page, not on the size of the

@@ -37,11 +37,12 @@ type RunQuery struct {
 	ID                          RunID
 	ConversationID              RunID
 	RetryOf                     RunID
+	Subject                     string // what they are about
 	CreatedAfter, CreatedBefore time.Time
 	UpdatedAfter                time.Time
 	Metadata                    map[string]string
 	ArtifactType                string
-	Search                      string // each of its words begins a word of the title or the posted prompt
+	Search                      string // each of its words begins a word of the title or the posted prompt, or it begins what they are about
 
 	Sort      RunSort
 	Ascending bool
@@ -162,7 +163,10 @@ func (l *lister) conditions(w *where, along bool) {
 	if l.RetryOf != 0 {
 		w.add("retry_of = ? AND retry_of <> 0", l.RetryOf)
 	}
-	few, column := l.related() || len(l.words) > 0 || len(l.Metadata) > 0 || l.ArtifactType != "", func(name string) string { return name }
+	if l.Subject != "" {
+		w.add("id IN (SELECT id FROM subjects WHERE subject = ?)", l.Subject)
+	}
+	few, column := l.related() || len(l.words) > 0 || l.about || len(l.Metadata) > 0 || l.ArtifactType != "", func(name string) string { return name }
 	if few { // the sets lead, not the indexes of states and groups
 		column = l.db.unindexed
 	}
@@ -181,7 +185,7 @@ func (l *lister) conditions(w *where, along bool) {
 
 // related tells whether the runs have to do with one thing: they are few.
 func (l *lister) related() bool {
-	return l.ID != 0 || l.DeliveryID != 0 || l.AncestorID != 0 || l.ConversationID != 0 || l.RetryOf != 0
+	return l.ID != 0 || l.DeliveryID != 0 || l.AncestorID != 0 || l.ConversationID != 0 || l.RetryOf != 0 || l.Subject != ""
 }
 
 // checks adds the conditions that each run meets by itself.
@@ -198,9 +202,7 @@ func (l *lister) checks(w *where, along bool) {
 		w.add("updated_at > ?", micros(l.UpdatedAfter))
 	}
 	w.text("webhook", l.Webhook)
-	for _, word := range l.words {
-		word.check(w, along)
-	}
+	l.checkSearch(w, along)
 	if l.ArtifactType != "" {
 		has := w.bind("type = ?", l.ArtifactType)
 		if along {
@@ -241,11 +243,48 @@ func (l *lister) prepareSearch(ctx context.Context) error {
 		}
 		l.words = append(l.words, w)
 	}
+	if l.about, err = l.db.store.Subjects.Known(ctx, l.Search); err != nil || l.about {
+		return err
+	}
 	l.groups = slices.DeleteFunc(l.groups, func(g groupRow) bool {
 		return g.automation != "" && slices.ContainsFunc(l.words, func(w word) bool { return !slices.Contains(w.groups, g.id) })
 	})
 	l.none = len(l.words) == 0 || len(l.groups) == 0
 	return nil
+}
+
+// checkSearch adds the condition that each word of the search begins a word of the run, or that the
+// search begins what the run is about.
+func (l *lister) checkSearch(w *where, along bool) {
+	words := where{args: w.args}
+	for _, word := range l.words {
+		word.check(&words, along)
+	}
+	w.args = words.args
+	if !l.about {
+		w.terms = append(w.terms, words.terms...)
+		return
+	}
+	either := words.terms[:0:0]
+	if len(words.terms) > 0 {
+		either = append(either, strings.Join(words.terms, " AND "))
+	}
+	whole, name := w.begins(l.Search)
+	for _, begins := range []string{whole, name} {
+		if along {
+			either = append(either, "EXISTS (SELECT 1 FROM subjects WHERE id = runs.id AND "+begins+")")
+		} else {
+			either = append(either, "SELECT id FROM subjects WHERE "+begins)
+		}
+	}
+	if along {
+		w.terms = append(w.terms, "("+strings.Join(either, " OR ")+")")
+		return
+	}
+	if len(words.terms) > 0 {
+		either[0] = "SELECT id FROM runs WHERE " + either[0]
+	}
+	w.terms = append(w.terms, "id IN ("+strings.Join(either, " UNION ")+")")
 }
 
 func (word word) check(w *where, along bool) {

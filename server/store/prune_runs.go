@@ -103,8 +103,8 @@ func (s *Runs) delete(tx *engine.Tx, id int64) error {
 			return err
 		}
 	}
-	if automation != "" {
-		return nil
+	if err := s.store.Subjects.drop(tx, id); err != nil || automation != "" {
+		return err
 	}
 	return tx.Exec("DELETE FROM specs WHERE hash = $1 AND NOT EXISTS (SELECT 1 FROM runs WHERE spec_hash = $2 AND automation = '')", hash, hash)
 }

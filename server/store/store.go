@@ -96,6 +96,7 @@ type Store struct {
 	Secrets       *Secrets
 	Sessions      *Sessions
 	Specs         *Specs
+	Subjects      *Subjects
 	Transcripts   *Transcripts
 	Usage         *Usage
 	Workers       *Workers
@@ -121,7 +122,7 @@ func newStore(db *db) *Store {
 		db: db, Applies: &Applies{db: db}, Artifacts: &Artifacts{db: db}, Audit: &Audit{db}, Conversations: &Conversations{db},
 		Deliveries: &Deliveries{db}, Keys: &Keys{db: db}, Leases: &Leases{db: db}, Lookups: &Lookups{db}, Notices: &Notices{db},
 		Pauses: &Pauses{db: db}, Pins: &Pins{db}, Runs: &Runs{db: db}, Schedules: &Schedules{db}, Secrets: &Secrets{db: db},
-		Sessions: &Sessions{db}, Specs: &Specs{db}, Transcripts: &Transcripts{db}, Usage: &Usage{db}, Workers: &Workers{db},
+		Sessions: &Sessions{db}, Specs: &Specs{db}, Subjects: &Subjects{db: db}, Transcripts: &Transcripts{db}, Usage: &Usage{db}, Workers: &Workers{db},
 	}
 	return db.store
 }

@@ -1,0 +1,305 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"triphammer/server/store/internal/engine"
+)
+
+// Subjects says which deliveries and runs are about one thing (SPEC 21.2). The leader writes it
+// with Index, some time after they were recorded, so that the ingress pays nothing for it.
+type Subjects struct {
+	*db
+	upTo    int64 // of Index alone: up to this id, everything is in it
+	written int64 // of Index alone: what the store knows of upTo
+}
+
+// Subject is a thing in a factory that events are about, and what came of them as far as it is kept.
+type Subject struct {
+	Factory, Name string
+	Newest        int64     // id of the newest delivery or run
+	At            time.Time // of Newest
+	Deliveries    int64
+	Runs, Active  int64 // Active ones have not ended
+	Tokens        int64
+	CostUSD       float64
+}
+
+// SubjectQuery selects subjects; zero fields select all.
+type SubjectQuery struct {
+	Factory, Name string
+	Text          string // part of the name, in any case
+	Since         time.Time
+	After         SubjectCursor // the last one of the previous page
+	Limit         int
+}
+
+// SubjectCursor is the position of a subject in a list.
+type SubjectCursor struct {
+	ID   int64
+	Name string
+}
+
+// metaSubjects says up to which id deliveries and runs are in the table subjects.
+const metaSubjects = "subjects up to"
+
+const (
+	subjectsPage  = 100   // deliveries whose payloads are read at once
+	subjectsWrite = 5_000 // deliveries without a subject that are read again after a restart, at most
+)
+
+// Index adds the deliveries and runs that are not in the index yet. The subjects of a delivery are
+// those of its runs and those that of tells, which gets the delivery and its body. One process at a
+// time may call it: the leader. Data that comes meanwhile is left for the next call.
+func (s *Subjects) Index(ctx context.Context, of func(d *Delivery, body []byte) []string) error {
+	mark, err := s.store.Mark(ctx) // first: everything up to it is committed
+	if err != nil {
+		return err
+	}
+	to := max(int64(mark.Delivery), int64(mark.Run))
+	if s.upTo == 0 || s.upTo > to { // nobody has asked yet, or the database went back
+		text, err := engine.List(ctx, s.DB, engine.ScanText, "SELECT value FROM meta WHERE name = $1", metaSubjects)
+		if err != nil {
+			return err
+		}
+		if s.upTo, err = strconv.ParseInt(strings.Join(append(text, "0")[:1], ""), 10, 64); err != nil {
+			return err
+		}
+		s.written = s.upTo
+	}
+	for read := 0; s.upTo < to; {
+		next, entries, n, err := s.read(ctx, s.upTo, to, of)
+		if err != nil {
+			return err
+		}
+		if read += n; len(entries) > 0 || read >= subjectsWrite {
+			if err := s.write(ctx, entries, next); err != nil {
+				return err
+			}
+			read = 0
+		}
+		s.upTo = next
+	}
+	return nil
+}
+
+// Forget makes the next Index ask the store how far the index is, because another process may have
+// written it.
+func (s *Subjects) Forget() { s.upTo = 0 }
+
+// subjectEntry is a row of the index. Table is where the row with its id is.
+type subjectEntry struct {
+	subject, factory string
+	id               int64
+	table            string
+}
+
+// read finds the subjects of deliveries and runs after an id, up to the id next.
+func (s *Subjects) read(ctx context.Context, from, to int64, of func(*Delivery, []byte) []string) (next int64, entries []subjectEntry, n int, err error) {
+	next = to
+	deliveries, err := engine.List(ctx, s.DB, scanDelivery, "SELECT "+deliveryColumns+" FROM deliveries WHERE id > $1 AND id <= $2 ORDER BY id LIMIT $3", from, to, subjectsPage)
+	if err != nil {
+		return 0, nil, 0, err
+	}
+	if len(deliveries) == subjectsPage {
+		next = int64(deliveries[subjectsPage-1].ID)
+	}
+	type subjectRun struct {
+		id, delivery     int64
+		factory, subject string
+	}
+	runs, err := engine.List(ctx, s.DB, func(rows *sql.Rows) (r subjectRun, err error) {
+		return r, rows.Scan(&r.id, &r.delivery, &r.factory, &r.subject)
+	}, "SELECT id, delivery_id, factory, subject FROM runs WHERE id > $1 AND id <= $2 ORDER BY id LIMIT $3", from, next, subjectsPage)
+	if err != nil {
+		return 0, nil, 0, err
+	}
+	if len(runs) == subjectsPage {
+		next = runs[subjectsPage-1].id
+	}
+	deliveries = slices.DeleteFunc(deliveries, func(d *Delivery) bool { return int64(d.ID) > next })
+	bodies, err := s.store.Deliveries.payloads(ctx, deliveries)
+	if err != nil {
+		return 0, nil, 0, err
+	}
+	for _, d := range deliveries {
+		if body, kept := bodies[d.ID]; kept {
+			for _, subject := range of(d, body) {
+				entries = append(entries, subjectEntry{subject, d.Factory, int64(d.ID), "deliveries"})
+			}
+		}
+	}
+	for _, r := range runs {
+		if r.subject == "" {
+			continue
+		}
+		entries = append(entries, subjectEntry{r.subject, r.factory, r.id, "runs"})
+		if r.delivery != 0 {
+			entries = append(entries, subjectEntry{r.subject, r.factory, r.delivery, "deliveries"})
+		}
+	}
+	return next, entries, len(deliveries), nil
+}
+
+// write adds entries, and notes how far the index is.
+func (s *Subjects) write(ctx context.Context, entries []subjectEntry, upTo int64) error {
+	return s.InSteps(ctx, engine.Task{Run: func(tx *engine.Tx, _ *engine.Step) (more bool, err error) {
+		for _, e := range entries {
+			if err := s.add(tx, e); err != nil {
+				return false, err
+			}
+		}
+		return false, tx.SetMeta(metaSubjects, strconv.FormatInt(upTo, 10))
+	}})
+}
+
+const newestOf = "SELECT coalesce(max(id), 0) FROM subjects WHERE subject = $1 AND factory = $2"
+
+func (s *Subjects) add(tx *engine.Tx, e subjectEntry) error {
+	var newest int64
+	if err := tx.Row(newestOf, []any{e.subject, e.factory}, &newest); err != nil {
+		return err
+	}
+	is := int64(0)
+	if e.id > newest {
+		is = 1
+	}
+	// What was deleted meanwhile is not added.
+	n, err := tx.ExecCount("INSERT INTO subjects (subject, factory, id, newest) SELECT $1, $2, $3, $4 WHERE EXISTS (SELECT 1 FROM "+e.table+
+		" WHERE id = $3) ON CONFLICT (subject, factory, id) DO NOTHING", e.subject, e.factory, e.id, is)
+	if err != nil || n == 0 || is == 0 || newest == 0 {
+		return err
+	}
+	return tx.Exec("UPDATE subjects SET newest = 0 WHERE subject = $1 AND factory = $2 AND id = $3", e.subject, e.factory, newest)
+}
+
+// drop forgets a delivery or a run that is deleted.
+func (s *Subjects) drop(tx *engine.Tx, id int64) error {
+	var last []subjectEntry // those of which it was the newest
+	found := false
+	err := tx.Each("SELECT subject, factory, newest FROM subjects WHERE id = $1", []any{id}, func(rows *sql.Rows) (bool, error) {
+		var e subjectEntry
+		var newest int64
+		err := rows.Scan(&e.subject, &e.factory, &newest)
+		if found = true; newest == 1 {
+			last = append(last, e)
+		}
+		return true, err
+	})
+	if err != nil || !found {
+		return err
+	}
+	if err := tx.Exec("DELETE FROM subjects WHERE id = $1", id); err != nil {
+		return err
+	}
+	for _, e := range last {
+		if err := tx.Exec("UPDATE subjects SET newest = 1 WHERE subject = $1 AND factory = $2 AND id = ("+newestOf+")", e.subject, e.factory); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// List lists subjects, those with the newest deliveries and runs first.
+func (s *Subjects) List(ctx context.Context, q SubjectQuery) ([]Subject, error) {
+	w := where{}
+	w.add("newest = 1")
+	w.text("factory", q.Factory)
+	w.text("subject", q.Name)
+	if q.Text != "" {
+		w.add("instr(lower(subject), ?) > 0", strings.ToLower(q.Text))
+	}
+	if !q.Since.IsZero() {
+		w.add("id >= ?", engine.IDAt(q.Since))
+	}
+	if q.After.ID != 0 {
+		w.add("(id, subject) < (?, ?)", q.After.ID, q.After.Name)
+	}
+	all, err := engine.List(ctx, s.DB, func(rows *sql.Rows) (f Subject, err error) {
+		err = rows.Scan(&f.Name, &f.Factory, &f.Newest)
+		f.At = engine.TimeOfID(f.Newest)
+		return f, err
+	}, "SELECT subject, factory, id FROM subjects"+w.sql()+" ORDER BY id DESC, subject DESC"+w.limit(q.Limit), w.args...)
+	if err != nil || len(all) == 0 {
+		return nil, err
+	}
+	return all, s.sum(ctx, all)
+}
+
+// sum fills in what came of subjects.
+func (s *Subjects) sum(ctx context.Context, all []Subject) error {
+	w := where{}
+	of := make(map[[2]string]*Subject, len(all))
+	names := make([]string, len(all))
+	for i := range all {
+		of[[2]string{all[i].Name, all[i].Factory}], names[i] = &all[i], all[i].Name
+	}
+	slices.Sort(names)
+	w.add(in(&w, "e.subject", slices.Compact(names)))
+	_, err := engine.List(ctx, s.DB, func(rows *sql.Rows) (none struct{}, err error) {
+		var name, factory string
+		var n Subject
+		var cost int64
+		if err := rows.Scan(&name, &factory, &n.Deliveries, &n.Runs, &n.Active, &n.Tokens, &cost); err != nil {
+			return none, err
+		}
+		if f := of[[2]string{name, factory}]; f != nil {
+			f.Deliveries, f.Runs, f.Active, f.Tokens, f.CostUSD = n.Deliveries, n.Runs, n.Active, n.Tokens, float64(cost)/1e6
+		}
+		return none, nil
+	}, `SELECT e.subject, e.factory, count(*) - count(r.id), count(r.id), coalesce(sum(CASE WHEN r.state IN ('QUEUED', 'HELD', 'INPROGRESS') THEN 1 ELSE 0 END), 0),
+		coalesce(sum(r.tokens), 0), coalesce(sum(r.cost_micros), 0) FROM subjects e LEFT JOIN runs r ON r.id = e.id`+w.sql()+" GROUP BY e.subject, e.factory", w.args...)
+	return err
+}
+
+// Of are the subjects of deliveries, sorted. A delivery that is not in the index yet has none.
+func (s *Subjects) Of(ctx context.Context, deliveries ...DeliveryID) (map[DeliveryID][]string, error) {
+	all := make(map[DeliveryID][]string)
+	if len(deliveries) == 0 {
+		return all, nil
+	}
+	w := where{}
+	w.add(in(&w, "id", deliveries))
+	_, err := engine.List(ctx, s.DB, func(rows *sql.Rows) (none struct{}, err error) {
+		var id DeliveryID
+		var subject string
+		err = rows.Scan(&id, &subject)
+		all[id] = append(all[id], subject)
+		return none, err
+	}, "SELECT id, subject FROM subjects"+w.sql()+" ORDER BY id, subject", w.args...)
+	return all, err
+}
+
+// begins is a condition for the entries whose subject, or its name without who names it, begins
+// with a text, in any case but that of who names it.
+func (w *where) begins(text string) (whole, name string) {
+	const after = "\U0010FFFF"
+	whole = w.bind("subject >= ? AND subject < ?", text, text+after)
+	text = strings.ToLower(text)
+	return whole, w.bind("lower(substr(subject, instr(subject, ':') + 1)) >= ? AND lower(substr(subject, instr(subject, ':') + 1)) < ?", text, text+after)
+}
+
+// Known tells whether a subject, or its name without who names it, begins with a text.
+func (s *Subjects) Known(ctx context.Context, text string) (known bool, err error) {
+	w := where{}
+	whole, name := w.begins(text)
+	err = s.Read.QueryRowContext(ctx, "SELECT EXISTS (SELECT 1 FROM subjects WHERE "+whole+") OR EXISTS (SELECT 1 FROM subjects WHERE "+name+")", w.args...).Scan(&known)
+	return known, engine.Damaged(err)
+}
+
+// PullRequests are the links to pull requests that runs about a subject left, the newest first;
+// empty factory: of any.
+func (s *Subjects) PullRequests(ctx context.Context, factory, subject string, limit int) ([]*Artifact, error) {
+	w := where{}
+	w.add("subject = ?", subject)
+	w.text("factory", factory)
+	from := "SELECT id FROM subjects" + w.sql()
+	w.terms = nil
+	w.add("run_id IN (" + from + ") AND type = 'PULL_REQUEST'")
+	return engine.List(ctx, s.DB, scanArtifact, artifactColumns+w.sql()+" ORDER BY id DESC"+w.limit(limit), w.args...)
+}
