@@ -22,7 +22,7 @@ func (s *Server) listDeliveries(ctx context.Context, c *call) (shown api.List[ap
 	if err != nil {
 		return shown, err
 	}
-	q := store.DeliveryQuery{Factory: c.Query("factory"), Stopped: c.Query("stopped"), Text: c.Query("text"), Before: cursor, Limit: limit + 1}
+	q := store.DeliveryQuery{Factory: c.Query("factory"), Stopped: c.Query("stopped"), Text: c.Query("text"), Subject: c.Query("subject"), Before: cursor, Limit: limit + 1}
 	switch outcome := c.Query("outcome"); {
 	case outcome == "":
 	case outcome == "refused":
@@ -67,7 +67,7 @@ func showDelivery(d *store.Delivery) api.Delivery {
 	shown := api.Delivery{
 		ID: d.ID.String(), Webhook: d.Webhook, Factory: d.Factory, Outcome: string(d.Outcome), Label: d.Outcome.Label(), Size: d.Size,
 		ReceivedAt: d.ReceivedAt, DuplicateOf: d.DuplicateOf.String(), ReplayOf: d.ReplayOf.String(),
-		Reason: d.Reason, Detail: d.Detail, Paused: d.Paused, ClientAddr: d.ClientAddr, TestBy: d.TestBy,
+		Reason: d.Reason, Detail: d.Detail, Paused: d.Paused, ClientAddr: d.ClientAddr, TestBy: d.TestBy, Subjects: d.Subjects,
 		Runs: each(d.Runs, func(r store.RunRef) string { return r.ID.String() }),
 	}
 	for _, r := range d.Runs {
@@ -139,7 +139,7 @@ func showMatches(trace *delivery.Trace, results []match.Result) []api.Match {
 	}
 	all := make([]api.Match, len(results))
 	for i, m := range results {
-		all[i] = api.Match{Automation: m.Automation, Matched: m.Matched, Path: m.Path, Want: m.Want, Got: m.Got, Conditions: each(m.Conditions, showCondition)}
+		all[i] = api.Match{Automation: m.Automation, Matched: m.Matched, Path: m.Path, Want: m.Want, Got: m.Got, Conditions: each(m.Conditions, showCondition), Subject: m.Subject, SubjectLacks: m.Lacks}
 		if a := automations[m.Automation]; a != nil {
 			all[i].Definition, all[i].Blob = a.Path, blob(a.Path)
 		}
@@ -211,7 +211,7 @@ func (s *Server) filterVerdict(ctx context.Context, c *call, ask bool) (verdict 
 	}
 	return api.FilterVerdict{
 		WouldTrigger: r.WouldTrigger, Verdict: r.Verdict(), Asks: r.Asks, Asked: r.Asked, WebhookCheck: api.FilterCheck(r.WebhookCheck),
-		PayloadCheck: api.FilterCheck(r.PayloadCheck), Conditions: each(r.Conditions, showCondition),
+		PayloadCheck: api.FilterCheck(r.PayloadCheck), Subject: r.Subject, SubjectLacks: r.Lacks, Conditions: each(r.Conditions, showCondition),
 		Webhooks: each(r.Webhooks, func(w delivery.WebhookVerdict) api.WebhookVerdict { return api.WebhookVerdict(w) }),
 	}, err
 }

@@ -100,6 +100,8 @@ func (s *Server) factoryRoutes(e *gin.Engine) {
 	read.GET("/deliveries", serve(s.listDeliveries))
 	read.GET("/deliveries/:id", serve(on(aDelivery, s.getDelivery)))
 	read.GET("/deliveries/:id/payload", serve(on(aDelivery, s.getPayload)))
+	read.GET("/subjects", serve(s.listSubjects))
+	read.GET("/subjects/story", serve(s.subjectStory))
 	read.GET("/applies", serve(s.listApplies))
 	read.GET("/applies/:id", serve(on(anApply, s.getApply)))
 	read.GET("/applies/:id/files", serve(on(anApply, s.listFiles)))

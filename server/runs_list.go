@@ -99,6 +99,7 @@ var runFilters = map[string]func(l *runListing, values []string){
 	"model_id":           textFilter(func(l *runListing) *string { return &l.Model }),
 	"creator":            textFilter(func(l *runListing) *string { return &l.Creator }),
 	"executor":           textFilter(func(l *runListing) *string { return &l.Executor }),
+	"subject":            textFilter(func(l *runListing) *string { return &l.Subject }),
 	"q":                  (*runListing).search,
 	"factory_only":       (*runListing).factoryOnly,
 	"skill":              func(l *runListing, _ []string) { l.none = true },

@@ -288,6 +288,22 @@ func (v *View) SearchDeliveries(ctx context.Context, q store.DeliveryQuery) (fou
 	return v.data.cfg.Store.Deliveries.Search(ctx, q)
 }
 
+// Subjects lists what events are about, as store.Subjects.List.
+func (v *View) Subjects(ctx context.Context, q store.SubjectQuery) (all []store.Subject, err error) {
+	if q.Factory, err = v.only(q.Factory); err != nil {
+		return nil, err
+	}
+	return v.data.cfg.Store.Subjects.List(ctx, q)
+}
+
+// SubjectPullRequests are the links to pull requests that runs about a subject left, the newest first.
+func (v *View) SubjectPullRequests(ctx context.Context, factory, subject string, limit int) (all []*store.Artifact, err error) {
+	if factory, err = v.only(factory); err != nil {
+		return nil, err
+	}
+	return v.data.cfg.Store.Subjects.PullRequests(ctx, factory, subject, limit)
+}
+
 // Figures calls the functions with the figures of one factory, or of all, by hour or day since a
 // time, as store.Figures does. It tells whether everything is counted. With wait, it waits until
 // everything is.

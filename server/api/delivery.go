@@ -30,6 +30,8 @@ type Delivery struct {
 	// RunsStarted is the number of started runs; 0: nothing matched. It is absent if the
 	// delivery was not accepted, or if an older version recorded it.
 	RunsStarted *int `json:"runs_started,omitempty"`
+	// Subjects are what the delivery is about. They are known some time after it was accepted.
+	Subjects []string `json:"subjects,omitempty"`
 	// StartedRuns are the runs, with their states.
 	StartedRuns []StartedRun `json:"started_runs,omitempty"`
 }
@@ -100,6 +102,10 @@ type Match struct {
 	Definition string      `json:"definition_path,omitempty"` // of the automation
 	Blob       string      `json:"definition_blob,omitempty"`
 	Conditions []Condition `json:"conditions,omitempty"`
+	// Subject is what the event is about, if it matched. SubjectLacks is the path of the automation's
+	// own subject that has no value in the payload.
+	Subject      string `json:"subject,omitempty"`
+	SubjectLacks string `json:"subject_lacks,omitempty"`
 }
 
 // Condition is one condition of a payload filter.

@@ -24,6 +24,10 @@ type FilterVerdict struct {
 	Asked        []string    `json:"asked,omitempty"`
 	WebhookCheck FilterCheck `json:"webhook_check"`
 	PayloadCheck FilterCheck `json:"payload_check"`
+	// Subject is what the event is about, if the payload passes. SubjectLacks is the path of the
+	// automation's own subject that has no value in the payload.
+	Subject      string      `json:"subject,omitempty"`
+	SubjectLacks string      `json:"subject_lacks,omitempty"`
 	Conditions   []Condition `json:"conditions"`
 	// Webhooks has a verdict for each webhook that the automation selects, if the request
 	// has no webhook.

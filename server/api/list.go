@@ -42,6 +42,7 @@ func (ScorerResult) list() (string, bool)     { return "results", true }
 func (Secret) list() (string, bool)           { return "secrets", true }
 func (Session) list() (string, bool)          { return "sessions", true }
 func (SignatureScheme) list() (string, bool)  { return "signature_schemes", false }
+func (Subject) list() (string, bool)          { return "subjects", true }
 func (Suite) list() (string, bool)            { return "suites", true }
 func (Webhook) list() (string, bool)          { return "webhooks", true }
 

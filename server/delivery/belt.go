@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -129,7 +130,7 @@ func (s *Service) explainMatch(ctx context.Context, b *belt, trace *Trace, hook 
 	}
 	switch {
 	case started(trace) > 0:
-		b.pass(StageMatched, join(terms.Counted(started(trace), "automation"), strings.Join(trace.Asked, ", ")))
+		b.pass(StageMatched, join(terms.Counted(started(trace), "automation"), ownSubjects(trace), strings.Join(trace.Asked, ", ")))
 		var runs []string
 		for _, r := range d.Runs {
 			by := r.Automation
@@ -145,7 +146,7 @@ func (s *Service) explainMatch(ctx context.Context, b *belt, trace *Trace, hook 
 	case trace.Waiting:
 		b.stop(StageMatched, strings.Join(trace.Asked, "; "))
 	case len(d.Paused)+len(d.Repeats) > 0:
-		b.pass(StageMatched, terms.Counted(len(d.Paused)+len(d.Repeats), "automation"))
+		b.pass(StageMatched, join(terms.Counted(len(d.Paused)+len(d.Repeats), "automation"), ownSubjects(trace)))
 		b.stop(StageRun, s.startedNothing(d))
 	case hook == nil:
 		b.stop(StageMatched, "no automation wanted it; the reason is not known: "+why)
@@ -169,8 +170,8 @@ func (s *Service) explainMatch(ctx context.Context, b *belt, trace *Trace, hook 
 	return nil
 }
 
-// eventsOf names the events of the sender that a delivery has, and the page of the thing that they
-// happened to.
+// eventsOf names the events of the sender that a delivery has, the page of the thing that they
+// happened to, and their subject.
 func eventsOf(def *factory.Webhook, sent match.Delivery) string {
 	sender := def.Sender()
 	if sender == nil {
@@ -178,17 +179,46 @@ func eventsOf(def *factory.Webhook, sent match.Delivery) string {
 	}
 	p := sender.Read(native.Delivery{Header: sent.Headers, Body: sent.Body, Accounts: def.Accounts})
 	var names []string
-	link := ""
+	link, subject := "", ""
 	for _, e := range p.Events() {
-		names, link = append(names, e.Name), cmp.Or(link, e.LinkOf(p))
+		names, link, subject = append(names, e.Name), cmp.Or(link, e.LinkOf(p)), cmp.Or(subject, e.SubjectOf(p))
 	}
-	switch {
-	case len(names) == 0:
+	if len(names) == 0 {
 		return "no event of " + sender.Title + " that triggers know"
-	case link == "":
-		return strings.Join(names, " and ")
 	}
-	return strings.Join(names, " and ") + " of " + link
+	text := strings.Join(names, " and ")
+	if link != "" {
+		text += " of " + link
+	}
+	return join(text, about(subject))
+}
+
+// ownSubjects says what the delivery is about as its automations say it, or what they lack in the
+// payload.
+func ownSubjects(trace *Trace) string {
+	var parts []string
+	for _, m := range trace.Matches {
+		a := trace.Webhook.Revision.Definition.Automation(m.Automation)
+		if a == nil || a.Subject == nil {
+			continue
+		}
+		part := about(m.Subject)
+		if m.Lacks != "" {
+			part = fmt.Sprintf("%s has no subject: the payload lacks %s", m.Automation, m.Lacks)
+		}
+		if part != "" && !slices.Contains(parts, part) {
+			parts = append(parts, part)
+		}
+	}
+	return strings.Join(parts, ", ")
+}
+
+// about says what something is about; an empty subject is nothing.
+func about(subject string) string {
+	if subject == "" {
+		return ""
+	}
+	return "about " + subject
 }
 
 // startedNothing says which automations started nothing because they were paused, or because

@@ -50,6 +50,9 @@ type TestResult struct {
 	Asked        []string
 	WebhookCheck Check
 	PayloadCheck Check
+	// Subject is what the event is about if it would trigger. Lacks is the path of the automation's
+	// own subject that has no value in the payload.
+	Subject, Lacks string
 	// Conditions belong to the filter that matched, or else to the filter that came closest.
 	Conditions []filter.Condition
 	// Webhooks has a verdict for each webhook that the automation selects, if the request
@@ -353,7 +356,7 @@ func (s *Service) testEach(revision *applier.Revision, def *factory.Automation, 
 				askers, asked = askers+1, w
 			}
 			if passed == 1 || one.WouldTrigger || unknown == 1 && one.Unknown && len(would) == 0 {
-				r.PayloadCheck, r.Conditions = one.PayloadCheck, one.Conditions
+				r.PayloadCheck, r.Conditions, r.Subject, r.Lacks = one.PayloadCheck, one.Conditions, one.Subject, one.Lacks
 			}
 		}
 		if one.WouldTrigger {
@@ -405,5 +408,6 @@ func result(c match.Candidate, sent match.Delivery) TestResult {
 		open:         m.Open,
 		PayloadCheck: Check{OK: m.Matched, Detail: wantedDetail(c, m), Path: m.Path, Want: m.Want, Got: m.Got},
 		Conditions:   m.Conditions,
+		Subject:      m.Subject, Lacks: m.Lacks,
 	}
 }

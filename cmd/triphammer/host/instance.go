@@ -88,6 +88,7 @@ type instance struct {
 	teller     *notify.Teller
 	lookups    *lookup.Worker
 	sockets    *socket.Manager
+	received   *delivery.Service
 	data       *access.Data
 	metrics    *server.Metrics
 	server     *server.Server
@@ -311,10 +312,10 @@ func (in *instance) wire() error {
 	deliveries.Now, deliveries.Logger = Now, in.opt.logger
 	deliveries.Ask = func() { in.lookups.Wake() }
 	deliveries.API = lookup.NewClient(Now)
-	received := delivery.New(deliveries)
-	in.lookups = lookup.New(lookup.Config{Store: in.store, Deliveries: received, Client: deliveries.API, Observe: in.metrics.Lookup, Now: Now, Logger: in.opt.logger})
+	in.received = delivery.New(deliveries)
+	in.lookups = lookup.New(lookup.Config{Store: in.store, Deliveries: in.received, Client: deliveries.API, Observe: in.metrics.Lookup, Now: Now, Logger: in.opt.logger})
 
-	in.sockets = socket.New(socket.Config{Live: in.live, Store: in.store, Receive: received.Receive, Now: Now, Logger: in.opt.logger})
+	in.sockets = socket.New(socket.Config{Live: in.live, Store: in.store, Receive: in.received.Receive, Now: Now, Logger: in.opt.logger})
 
 	err := in.metrics.Watch(in.store, in.disk, in.executor.Figures)
 	if err != nil {
@@ -322,7 +323,7 @@ func (in *instance) wire() error {
 	}
 	cfg := in.opt.server
 	in.data = access.New(access.Config{
-		Store: in.store, Live: in.live, Load: in.ledger.Load, Appliers: in.appliers, Delivery: received, Runs: in.runs,
+		Store: in.store, Live: in.live, Load: in.ledger.Load, Appliers: in.appliers, Delivery: in.received, Runs: in.runs,
 	})
 	cfg.Metrics, cfg.Disk, cfg.Behind = in.metrics, in.disk, in.lag
 	if !in.opt.impatient { // a command without a server starts no run

@@ -513,6 +513,7 @@ func (s *serving) parts(begin func(what string, part func(context.Context) error
 	begin("telling others", s.in.teller.Run)
 	begin("asking senders", s.in.lookups.Run)
 	begin("holding connections to senders", s.in.sockets.Run)
+	begin("finding subjects", s.in.received.IndexSubjects)
 	if s.in.shared() {
 		begin("ending the runs of lost workers", s.in.worker.Reap)
 	}

@@ -1,0 +1,92 @@
+package server
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/json"
+
+	"triphammer/server/api"
+	"triphammer/server/store"
+)
+
+// subjectCursor is the position where a page of subjects ended.
+type subjectCursor struct {
+	ID   int64  `json:"i,string"`
+	Name string `json:"n"`
+}
+
+func (s *Server) listSubjects(ctx context.Context, c *call) (shown api.List[api.Subject], err error) {
+	limit, err := c.limit()
+	if err != nil {
+		return shown, err
+	}
+	q := store.SubjectQuery{Factory: c.Query("factory"), Text: c.Query("text"), Limit: limit + 1}
+	if len(q.Text) > maxText {
+		return shown, refuse("text", "", "text has at most %d bytes", maxText)
+	}
+	if q.Since, _, err = c.timespan(); err != nil {
+		return shown, err
+	}
+	if text := c.Query("cursor"); text != "" {
+		var at subjectCursor
+		data, err := base64.RawURLEncoding.DecodeString(text)
+		if err != nil || json.Unmarshal(data, &at) != nil || at.ID <= 0 {
+			return shown, refuse("cursor", "", "cursor is not the next_cursor of a list of subjects")
+		}
+		q.After = store.SubjectCursor{ID: at.ID, Name: at.Name}
+	}
+	all, err := c.Subjects(ctx, q)
+	return listPage(all, limit, func(f store.Subject) string {
+		text, _ := json.Marshal(subjectCursor{f.Newest, f.Name}) // plain data always encodes
+		return base64.RawURLEncoding.EncodeToString(text)
+	}, showSubject), err
+}
+
+func showSubject(f store.Subject) api.Subject {
+	return api.Subject{
+		Subject: f.Name, Factory: f.Factory, NewestAt: f.At, Deliveries: f.Deliveries, Runs: f.Runs, Active: f.Active, Tokens: f.Tokens, CostUSD: f.CostUSD,
+	}
+}
+
+// mostOfStory is how many entries of each kind a story has.
+const mostOfStory = 100
+
+// subjectStory shows everything about one subject (SPEC 21.2).
+func (s *Server) subjectStory(ctx context.Context, c *call) (shown api.SubjectStory, err error) {
+	name, factory := c.Query("subject"), c.Query("factory")
+	if name == "" {
+		return shown, refuse("subject", "", "subject is needed, such as github:acme/app#12, with # written as %%23")
+	}
+	in, err := c.Subjects(ctx, store.SubjectQuery{Factory: factory, Name: name})
+	if err != nil {
+		return shown, err
+	}
+	if len(in) == 0 {
+		return shown, api.Refuse(api.NotFound, "nothing that is kept is about the subject "+name)
+	}
+	deliveries, err := c.Deliveries(ctx, store.DeliveryQuery{Factory: factory, Subject: name, Limit: mostOfStory})
+	if err != nil {
+		return shown, err
+	}
+	q := store.RunQuery{Subject: name, Limit: mostOfStory}
+	if factory != "" {
+		q.Factories = []string{factory}
+	}
+	runs, err := c.Runs(ctx, q)
+	if err != nil {
+		return shown, err
+	}
+	pulls, err := c.SubjectPullRequests(ctx, factory, name, mostOfStory)
+	if err != nil {
+		return shown, err
+	}
+	shown = api.SubjectStory{
+		Subject: name, Factories: each(in, showSubject), Deliveries: each(deliveries, showDelivery),
+		PullRequests: each(pulls, func(a *store.Artifact) api.PullRequest {
+			return api.PullRequest{URL: a.URL, Name: a.Name, RunID: a.RunID.String(), CreatedAt: a.CreatedAt}
+		}),
+		Truncated: len(deliveries) == mostOfStory || len(runs) == mostOfStory || len(pulls) == mostOfStory,
+	}
+	shown.Runs, err = s.showRuns(ctx, runs)
+	return shown, err
+}
