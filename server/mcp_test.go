@@ -108,6 +108,8 @@ func TestTools(t *testing.T) {
 		"list_agents": nil, "list_environments": nil, "list_signature_schemes": nil, "list_factory_files": nil,
 		"get_delivery":            func() object { return object{"delivery_id": delivery} },
 		"get_delivery_payload":    func() object { return object{"delivery_id": delivery} },
+		"list_subjects":           func() object { f.about("web:1"); return object{} },
+		"get_subject":             func() object { return object{"subject": "web:1"} },
 		"replay_delivery":         func() object { return object{"delivery_id": delivery} },
 		"get_run":                 func() object { return object{"run_id": run()} },
 		"get_transcript":          func() object { return object{"run_id": run()} },

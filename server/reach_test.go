@@ -51,8 +51,10 @@ func TestEveryRouteOfAnotherFactory(t *testing.T) {
 		"/factory": "default", "/factory/runs": run, "/factory/automations/events": "github", "/agent/sessions": run, "/agent/identities": "default%2Fboss",
 		"/factory/scorers": field(t, f.get("/api/v1/factory/scorers", admin), "scorers", "0", "id"),
 	}
+	f.about("web:1")
 	asked := map[string]string{ // queries that routes need
 		"GET /applies/:id/diff": "?from=" + apply, "GET /factory/scorers/:scorer/results/reasons": "?run_id=" + run,
+		"GET /subjects/story":                  "?subject=web:1",
 		"GET /agent/run-by-external-reference": "?url=https://git.example.com/a/b/pull/7",
 	}
 	screenshot := field(t, f.get("/api/v1/agent/runs/"+run, admin), "artifacts", "3", "artifact_uid")

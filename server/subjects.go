@@ -55,7 +55,7 @@ const mostOfStory = 100
 func (s *Server) subjectStory(ctx context.Context, c *call) (shown api.SubjectStory, err error) {
 	name, factory := c.Query("subject"), c.Query("factory")
 	if name == "" {
-		return shown, refuse("subject", "", "subject is needed, such as github:acme/app#12, with # written as %%23")
+		return shown, refuse("subject", "is needed", "subject is needed, such as github:acme/app#12, with # written as %%23")
 	}
 	in, err := c.Subjects(ctx, store.SubjectQuery{Factory: factory, Name: name})
 	if err != nil {
@@ -83,7 +83,7 @@ func (s *Server) subjectStory(ctx context.Context, c *call) (shown api.SubjectSt
 	shown = api.SubjectStory{
 		Subject: name, Factories: each(in, showSubject), Deliveries: each(deliveries, showDelivery),
 		PullRequests: each(pulls, func(a *store.Artifact) api.PullRequest {
-			return api.PullRequest{URL: a.URL, Name: a.Name, RunID: a.RunID.String(), CreatedAt: a.CreatedAt}
+			return api.PullRequest{ID: a.ID.String(), URL: a.URL, Name: a.Name, RunID: a.RunID.String(), CreatedAt: a.CreatedAt}
 		}),
 		Truncated: len(deliveries) == mostOfStory || len(runs) == mostOfStory || len(pulls) == mostOfStory,
 	}

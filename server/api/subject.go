@@ -29,6 +29,7 @@ type SubjectStory struct {
 
 // PullRequest is a pull request that a run left.
 type PullRequest struct {
+	ID        string    `json:"id"` // of the artifact
 	URL       string    `json:"url"`
 	Name      string    `json:"name"`
 	RunID     string    `json:"run_id"`

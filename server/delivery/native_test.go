@@ -1,7 +1,9 @@
 package delivery
 
 import (
+	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"testing/fstest"
@@ -139,8 +141,8 @@ func TestTwoHooks(t *testing.T) {
 func TestSenderEvents(t *testing.T) {
 	f := newSenderFixture(t)
 	for i, c := range []struct{ webhook, event, body, started, parsed string }{
-		{"first", "issues", labeledIssue, "issue GITHUB_WEBHOOK first", "JSON, issue_labeled of https://github.com/acme/api/issues/7"},
-		{"first", "pull_request", labeledPull, "pull GITHUB_WEBHOOK first", "JSON, pull_request_labeled of https://github.com/acme/api/pull/8"},
+		{"first", "issues", labeledIssue, "issue GITHUB_WEBHOOK first", "JSON, issue_labeled of https://github.com/acme/api/issues/7, about github:acme/api#7"},
+		{"first", "pull_request", labeledPull, "pull GITHUB_WEBHOOK first", "JSON, pull_request_labeled of https://github.com/acme/api/pull/8, about github:acme/api#8"},
 		{"first", "ping", `{"zen":"x"}`, "", "JSON, no event of GitHub that triggers know"},
 		{"first", "ping", `7`, "", "JSON, no event of GitHub that triggers know"},
 		{"token", "issues", labeledIssue, "headers WEBHOOK token", "JSON"},
@@ -224,6 +226,58 @@ func TestFilterNotKnown(t *testing.T) {
 		})
 		if err != nil || got.Verdict() != c.verdict || !strings.HasPrefix(got.PayloadCheck.Got, c.got) {
 			t.Errorf("%+v: %s %+v, %v", c, got.Verdict(), got, err)
+		}
+	}
+}
+
+// TestSubjectsOfDeliveries: deliveries are found by what the sender's events are about, also those
+// that started nothing, and by what the automations say which they match (SPEC 21.2). The belt says it
+// too, and what a payload lacks.
+func TestSubjectsOfDeliveries(t *testing.T) {
+	f := newSenderFixture(t)
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- f.IndexSubjects(ctx) }()
+	var ids []store.DeliveryID
+	cases := []struct{ webhook, event, body, subject, belt string }{
+		{"first", "issues", labeledIssue, "github:acme/api#7", "JSON, issue_labeled of https://github.com/acme/api/issues/7, about github:acme/api#7"},
+		{"other", "issues", strings.ReplaceAll(labeledIssue, "labeled", "opened"), "github:acme/api#7", "JSON, issue_created of https://github.com/acme/api/issues/7, about github:acme/api#7"},
+		{"first", "ping", `{}`, "", "JSON, no event of GitHub that triggers know"},
+		{"token", "", `{"service":"pay","alert":{"id":9}}`, "token:pay/9", "1 automation, about token:pay/9"},
+		{"token", "", `{"alert":{"id":9}}`, "", "1 automation, alert has no subject: the payload lacks service"},
+		{"token", "", `{"web":1}`, "", "1 automation"},
+	}
+	for i, c := range cases {
+		trace := f.send(t, c.webhook, c.event, c.body, fmt.Sprint("x", i))
+		ids = append(ids, trace.Delivery.ID)
+		if !slices.ContainsFunc(trace.Belt, func(s Stage) bool { return s.Detail == c.belt }) {
+			t.Errorf("%s: the belt is %+v", c.body, trace.Belt)
+		}
+	}
+	for last := ids[3]; ; { // the newest that has one
+		if of, err := f.store.Subjects.Of(ctx, last); err != nil {
+			t.Fatal(err)
+		} else if len(of) > 0 {
+			break
+		}
+	}
+	all, err := f.store.Subjects.Of(ctx, ids...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, c := range cases {
+		if got := strings.Join(all[ids[i]], " "); got != c.subject {
+			t.Errorf("%s is about %q, not %q", c.body, got, c.subject)
+		}
+	}
+	stop()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	for payload, want := range map[string][2]string{`{"service":"pay","alert":{"id":1}}`: {"token:pay/1", ""}, `{"service":"pay","alert":{}}`: {"", "alert.id"}} {
+		r, err := f.TestFilter(t.Context(), TestRequest{Factory: "default", Automation: "alert", Payload: []byte(payload)})
+		if err != nil || !r.WouldTrigger || [2]string{r.Subject, r.Lacks} != want {
+			t.Errorf("%s: %+v, %v", payload, r, err)
 		}
 	}
 }

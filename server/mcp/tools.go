@@ -150,6 +150,7 @@ type runInShort struct {
 	Agent         string     `json:"agent,omitempty"`
 	Webhook       string     `json:"webhook,omitempty"`
 	DeliveryID    string     `json:"delivery_id,omitempty"`
+	Subject       string     `json:"subject,omitempty"`
 	ParentRunID   string     `json:"parent_run_id,omitempty"`
 	RetryOf       string     `json:"retry_of_run_id,omitempty"`
 	CreatedAt     time.Time  `json:"created_at"`
@@ -179,6 +180,7 @@ var Tools = []Tool{
 			Outcome string `json:"outcome,omitempty" jsonschema:"those with an outcome; refused: any of the rejected ones"`
 			Stopped string `json:"stopped,omitempty" jsonschema:"those that stopped at a stage; none: those that started a run"`
 			Text    string `json:"text,omitempty" jsonschema:"those that have this text in the id, identity, reason, address, headers or payload"`
+			Subject string `json:"subject,omitempty" jsonschema:"those that are about a subject, such as github:acme/app#12"`
 			Since   string `json:"since,omitempty" jsonschema:"only newer ones: a time in RFC 3339"`
 			Until   string `json:"until,omitempty" jsonschema:"only older ones: a time in RFC 3339"`
 		},
@@ -224,6 +226,34 @@ var Tools = []Tool{
 		}),
 	},
 	{
+		Name: "list_subjects", Title: "List subjects", Scopes: readScope, Effect: reads, Outside: senders,
+		Does: "What events are about, such as github:acme/app#12 for an issue or a pull request, with counts of deliveries and runs, tokens and cost: the subject of the newest event first. Then call get_subject.",
+		call: takes(func(ctx context.Context, p *Peer, in struct {
+			ofFactory
+			inPages
+			Text  string `json:"text,omitempty" jsonschema:"those whose name has this text"`
+			Since string `json:"since,omitempty" jsonschema:"those with an event or a run since a time in RFC 3339"`
+		},
+		) (json.RawMessage, error) {
+			return p.page(ctx, "/subjects", &in, &in.Limit, nil)
+		}),
+	},
+	{
+		Name: "get_subject", Title: "Read a subject", Scopes: readScope, Effect: reads, Outside: senders,
+		Does: "Everything about one subject: its deliveries, its runs with their states, its pull requests, and totals. If page_info has a next page, call again with its cursor: each list goes on.",
+		call: takes(func(ctx context.Context, p *Peer, in struct {
+			ofFactory
+			inParts
+			Subject string `json:"subject" jsonschema:"such as github:acme/app#12"`
+		},
+		) (json.RawMessage, error) {
+			return p.part(ctx, "/subjects/story", struct {
+				Factory string `json:"factory,omitempty"`
+				Subject string `json:"subject"`
+			}{in.Factory, in.Subject}, in.inParts)
+		}),
+	},
+	{
 		Name: "list_runs", Title: "List runs", Scopes: seeRunsScope, Effect: reads, Outside: agents,
 		Does: "Runs of agents, the last updated first, in short: get_run has the rest, and the prompt. States: " + terms.Words(terms.RunStates) + ".",
 		call: takes(func(ctx context.Context, p *Peer, in struct {
@@ -233,6 +263,7 @@ var Tools = []Tool{
 			Automation string   `json:"automation,omitempty" jsonschema:"name of an automation"`
 			Agent      string   `json:"agent,omitempty" jsonschema:"name of an agent"`
 			DeliveryID string   `json:"delivery_id,omitempty" jsonschema:"those that a delivery started"`
+			Subject    string   `json:"subject,omitempty" jsonschema:"those that are about a subject, such as github:acme/app#12"`
 			Webhook    string   `json:"webhook,omitempty" jsonschema:"those that deliveries of a webhook started"`
 			Text       string   `json:"q,omitempty" jsonschema:"those with this text in the title or the prompt"`
 			After      string   `json:"created_after,omitempty" jsonschema:"a time in RFC 3339"`

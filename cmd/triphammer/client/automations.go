@@ -184,6 +184,7 @@ func printVerdict(w io.Writer, v api.FilterVerdict) error {
 	}
 	fmt.Fprintf(w, "  %s payload  %s\n", markOf(v.PayloadCheck.OK), v.PayloadCheck.Detail)
 	printConditions(w, "      ", v.Conditions)
+	printSubject(w, "  ", v.Subject, v.SubjectLacks)
 	for _, text := range v.Asked {
 		fmt.Fprintf(w, "  %s\n", text)
 	}

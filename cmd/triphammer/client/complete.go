@@ -30,6 +30,7 @@ type completion struct {
 var Completions = map[string]completion{
 	"runs":         {"/agent/runs?limit=50", "run_id", "title", "/runs/", terms.RunPrefix},
 	"deliveries":   {"/deliveries?limit=50", "id", "label", "/deliveries/", terms.DeliveryPrefix},
+	"subjects":     {"/subjects?limit=50", "subject", "factory", "/subjects/story?subject=", ""},
 	"webhooks":     {"/webhooks?limit=200", "name", "auth_mode", "/webhooks/", ""},
 	"automations":  {"/automations?limit=200", "name", "path", "/automations/", ""},
 	"agents":       {"/agent", "name", "", "/agents/", ""},
@@ -61,7 +62,7 @@ func (of completion) pageOf(value string) string {
 // CompletionFlags are the flags whose value is a name of a noun.
 var CompletionFlags = map[string]string{
 	"webhook": "webhooks", "automation": "automations", "delivery": "deliveries", "factory": "factories",
-	"agent": "agents", "environment": "environments", "context": "context",
+	"subject": "subjects", "agent": "agents", "environment": "environments", "context": "context",
 }
 
 // CompletionWords are the flags whose value is one of a few words.
@@ -81,15 +82,15 @@ func texts[T ~string](all []T) (words []string) {
 // Words of a usage line that name what there is, and that are files, which the shell itself
 // completes.
 var (
-	namesOne  = regexp.MustCompile(`^\[?(ID|NAME|OLD|WEBHOOK|COMMIT|FROM|TO)(\||\.\.\.|\]|$)`)
+	namesOne  = regexp.MustCompile(`^\[?(ID|NAME|OLD|WEBHOOK|SUBJECT|COMMIT|FROM|TO)(\||\.\.\.|\]|$)`)
 	NamesFile = regexp.MustCompile(`^\[?(PATH|DIR|FILE|REPO)`)
 )
 
 const completionPatience = time.Second
 
-// plainWord is what a shell takes without quotes. Nothing else is offered: names come from
+// plainWord is what a shell takes without quotes: # begins a comment only at the beginning of a word. Nothing else is offered: names come from
 // repositories, and a shell must not run them.
-var plainWord = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_./@+-]*$`)
+var plainWord = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_./@+:#-]*$`)
 
 type completer = func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective)
 

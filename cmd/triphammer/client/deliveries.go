@@ -25,6 +25,7 @@ func deliveriesCommand() *cobra.Command {
 	}
 	selected.flags(list)
 	selected.timespan.flags(list)
+	list.Flags().StringVar(&selected.subject, "subject", "", "those that are about a subject")
 	term.LimitFlag(list, &selected.limit, 20)
 	show := &cobra.Command{
 		Use: "show ID", Short: "Show a delivery and its belt: why it ran, or why not", Args: Exactly("ID"),
@@ -113,8 +114,8 @@ Several are replayed in the order in which they are named, up to the first that 
 // selectOptions select entries of the delivery log.
 type selectOptions struct {
 	timespan
-	webhook, outcome, stopped, text, duplicateOf, replayOf string
-	limit                                                  int
+	webhook, outcome, stopped, text, duplicateOf, replayOf, subject string
+	limit                                                           int
 }
 
 // flags are those of tail too, but for the times.
@@ -130,7 +131,7 @@ func (o *selectOptions) flags(c *cobra.Command) {
 func (o *selectOptions) query() (url.Values, error) {
 	query := url.Values{}
 	for name, value := range map[string]string{
-		"webhook": o.webhook, "outcome": o.outcome, "stopped": o.stopped, "text": o.text, "duplicate_of": o.duplicateOf, "replay_of": o.replayOf,
+		"webhook": o.webhook, "outcome": o.outcome, "stopped": o.stopped, "text": o.text, "duplicate_of": o.duplicateOf, "replay_of": o.replayOf, "subject": o.subject,
 	} {
 		if value != "" {
 			query.Set(name, value)
@@ -225,10 +226,22 @@ func explainMatch(w io.Writer, m api.Match, verdict string) {
 		fmt.Fprintf(w, "  (%s)", m.Definition)
 	}
 	fmt.Fprintln(w)
+	printSubject(w, "    ", m.Subject, m.SubjectLacks)
 	if len(m.Conditions) == 0 {
 		fmt.Fprintln(w, "    ✓ it has no payload filter")
 	}
 	printConditions(w, "    ", m.Conditions)
+}
+
+// printSubject says what an event is about, or why it is about nothing. It says nothing of an event
+// without a subject of an automation that says no subject itself.
+func printSubject(w io.Writer, indent, subject, lacks string) {
+	switch {
+	case subject != "":
+		fmt.Fprintf(w, "%sabout %s\n", indent, subject)
+	case lacks != "":
+		fmt.Fprintf(w, "%sno subject: the payload lacks %s\n", indent, lacks)
+	}
 }
 
 func printConditions(w io.Writer, indent string, conditions []api.Condition) {

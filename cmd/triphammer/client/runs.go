@@ -54,6 +54,7 @@ func runReaders() []*cobra.Command {
 		}),
 	}
 	selected.flags(list)
+	list.Flags().StringVar(&selected.subject, "subject", "", "those that are about a subject")
 	list.Flags().StringSliceVar(&selected.states, "state", nil, "QUEUED, INPROGRESS, SUCCEEDED, FAILED, CANCELLED")
 	span.flags(list)
 	term.LimitFlag(list, &limit, 20)
@@ -176,8 +177,8 @@ the runs before it in the conversation have ended. Without --message, the messag
 
 // runSelection selects runs by what started them.
 type runSelection struct {
-	states                                 []string
-	automation, delivery, webhook, creator string
+	states                                          []string
+	automation, delivery, webhook, creator, subject string
 }
 
 func (s *runSelection) flags(c *cobra.Command) {
@@ -189,7 +190,7 @@ func (s *runSelection) flags(c *cobra.Command) {
 
 func (s *runSelection) query() url.Values {
 	query := url.Values{"sort_by": {"created_at"}, "state": s.states}
-	for name, value := range map[string]string{"automation": s.automation, "delivery_id": s.delivery, "webhook": s.webhook, "creator": s.creator} {
+	for name, value := range map[string]string{"automation": s.automation, "delivery_id": s.delivery, "webhook": s.webhook, "creator": s.creator, "subject": s.subject} {
 		if value != "" {
 			query.Set(name, value)
 		}

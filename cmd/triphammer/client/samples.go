@@ -48,13 +48,28 @@ func sampleEvents(provider string) []string {
 	return all
 }
 
+// subjectOf is what a sample is about; empty: its sender's events do not say so.
+func subjectOf(s signature.Sample) string {
+	sender := native.ByScheme(s.Provider)
+	if sender == nil {
+		return ""
+	}
+	p := sender.Read(native.Delivery{Header: s.Headers, Body: s.Body})
+	for _, e := range p.Events() {
+		if subject := e.SubjectOf(p); subject != "" {
+			return subject
+		}
+	}
+	return ""
+}
+
 func samplesCommand() *cobra.Command {
 	list := &cobra.Command{
 		Use: "list", Short: "List sample payloads", Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			return term.EmitList(c, signature.Samples(), func(s signature.Sample) string { return s.Provider + " " + s.Event },
-				[]string{"PROVIDER", "EVENT", "SIZE"}, func(s signature.Sample) term.Cells {
-					return term.Cells{s.Provider, s.Event, fmt.Sprint(len(s.Body))}
+				[]string{"PROVIDER", "EVENT", "SIZE", "SUBJECT"}, func(s signature.Sample) term.Cells {
+					return term.Cells{s.Provider, s.Event, fmt.Sprint(len(s.Body)), subjectOf(s)}
 				})
 		},
 	}
