@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"net/http"
+	"net/url"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -13,7 +14,7 @@ import (
 
 // scenes are the identifiers of what the pictures of the pages show.
 type scenes struct {
-	wanted, unmatched, done, failed, live, apply, schedule string
+	wanted, unmatched, done, failed, live, apply, schedule, subject string
 }
 
 // storyPages are the addresses of each page in the story, by its route and a name for its picture.
@@ -38,6 +39,8 @@ func storyPages(s scenes) map[string]map[string]string {
 		"/audit":                   {"audit": "/audit"},
 		"/automations/test":        {"filter-test": "/automations/test?delivery=" + s.wanted},
 		"/runs":                    {"runs": "/runs"},
+		"/subjects":                {"subjects": "/subjects"},
+		"/subjects/story":          {"subject": "/subjects/story?subject=" + url.QueryEscape(s.subject)},
 		"/webhooks":                {"webhooks": "/webhooks"},
 		"/webhooks/:name":          {"webhook": "/webhooks/github", "webhook-disabled": "/webhooks/old-ci"},
 		"/webhooks/new":            {"webhook-new": "/webhooks/new"},

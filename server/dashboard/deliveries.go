@@ -37,7 +37,7 @@ type Deliveries struct {
 }
 
 // DeliveryFilter are the filters in the address.
-type DeliveryFilter struct{ Webhook, Outcome, Stopped, Since, Text, Cursor string }
+type DeliveryFilter struct{ Webhook, Outcome, Stopped, Since, Text, Subject, Cursor string }
 
 // View is a list that a page offers, with the number of its entries.
 type View struct {
@@ -114,12 +114,12 @@ func deliveriesPage(v *Visit) (page Deliveries, err error) {
 	if page.Page, err = v.Page("Deliveries"); err != nil {
 		return page, err
 	}
-	f := DeliveryFilter{v.Query("webhook"), v.Query("outcome"), v.Query("stopped"), v.Query("since"), strings.TrimSpace(v.Query("text")), v.Query("cursor")}
+	f := DeliveryFilter{v.Query("webhook"), v.Query("outcome"), v.Query("stopped"), v.Query("since"), strings.TrimSpace(v.Query("text")), strings.TrimSpace(v.Query("subject")), v.Query("cursor")}
 	page.Filter = f
 	query := url.Values{"limit": {"50"}}
 	command := []string{"triphammer deliveries list"}
 	for _, p := range []struct{ name, flag, value string }{
-		{"webhook", "--webhook", f.Webhook}, {"outcome", "--outcome", f.Outcome}, {"stopped", "--stopped", f.Stopped}, {"text", "--text", f.Text},
+		{"webhook", "--webhook", f.Webhook}, {"outcome", "--outcome", f.Outcome}, {"stopped", "--stopped", f.Stopped}, {"text", "--text", f.Text}, {"subject", "--subject", f.Subject},
 	} {
 		if p.value != "" {
 			query.Set(p.name, p.value)
@@ -167,7 +167,7 @@ func deliveriesPage(v *Visit) (page Deliveries, err error) {
 		{"Refused", "refused", "", total.Refused()},
 	} {
 		page.Views = append(page.Views, View{
-			view.name, page.To("/deliveries", "webhook", f.Webhook, "since", f.Since, "text", f.Text, "outcome", view.outcome, "stopped", view.stopped),
+			view.name, page.To("/deliveries", "webhook", f.Webhook, "since", f.Since, "text", f.Text, "subject", f.Subject, "outcome", view.outcome, "stopped", view.stopped),
 			view.count, view.outcome == f.Outcome && view.stopped == f.Stopped,
 		})
 	}

@@ -12,7 +12,7 @@ var Routes = slices.Concat(
 	overviewRoutes,
 	deliveryRoutes,
 	filterRoutes,
-	runRoutes, scheduleRoutes,
+	runRoutes, subjectRoutes, scheduleRoutes,
 	secretRoutes,
 	startRoutes,
 	systemRoutes,

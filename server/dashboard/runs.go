@@ -168,7 +168,7 @@ func cameFrom(r api.Run) string {
 }
 
 // runFilters are the parameters of the page that select runs.
-var runFilters = []string{"state", "automation", "source", "agent", "environment", "creator", "since", "q"}
+var runFilters = []string{"state", "automation", "source", "agent", "environment", "creator", "subject", "since", "q"}
 
 // spans are the times since which runs are shown.
 var spans = map[string]time.Duration{"1h": time.Hour, "24h": 24 * time.Hour, "7d": 7 * 24 * time.Hour, "30d": 30 * 24 * time.Hour}
