@@ -98,4 +98,16 @@ func TestSubjects(t *testing.T) {
 	if got := f.get("/api/v1/subjects?factory=default", other); got.status != 403 {
 		t.Errorf("another factory: %d", got.status)
 	}
+
+	// The pages.
+	reader := f.reader("viewer")
+	at := "?subject=" + url.QueryEscape(name)
+	reader.shows("/subjects", 200, name, "web:other")
+	reader.shows("/subjects?text=OTHER", 200, "web:other")
+	reader.shows("/subjects?text=nothing", 200, "No subject is like this.")
+	reader.shows("/subjects/story"+at, 200, name, "2 deliveries and 0 runs.", "A delivery to hook")
+	reader.shows("/subjects/story?subject=web:nothing", 404)
+	reader.shows("/deliveries"+at, 200, name)
+	reader.shows("/deliveries/"+first, 200, "About "+name)
+	reader.shows("/runs"+at, 200, "No run is like that.")
 }

@@ -43,7 +43,7 @@ func (s *story) tellLies() {
 		"factory.yaml":                             "schemaVersion: v1alpha1\nname: " + quoted("door-factory") + "\nagentDefaults:\n  harness: {type: claude, model: sonnet}\n  environmentId: app\n",
 		"environments/lies.yaml":                   "description: " + quoted("door-environment") + "\nenv: {LIE: " + quoted("door-variable") + "}\ncommand: " + string(text) + "\n",
 		"automations/charge-dispute/automation.md": "---\nagent: foreman\ntriggers:\n- {provider: webhook, event: received, filter: {webhooks: [stripe]}}\n---\nTell finance.\n",
-		"automations/deploy-failed/automation.md": "---\nenvironmentId: lies\ntriggers:\n- provider: webhook\n  event: received\n  filter:\n    webhooks: [internal-ci]\n    payload:\n      event: [" +
+		"automations/deploy-failed/automation.md": "---\nenvironmentId: lies\nsubject: \"door-about {event}\"\ntriggers:\n- provider: webhook\n  event: received\n  filter:\n    webhooks: [internal-ci]\n    payload:\n      event: [" +
 			quoted("door-filter") + "]\n---\ndoor-prompt " + plainHostile + "\n",
 	})
 	s.git("add", "-A")
@@ -71,6 +71,7 @@ func (s *story) tellLies() {
 	if runs[0].State != "SUCCEEDED" {
 		s.t.Fatalf("the hostile run failed: %s", runs[0].StatusMessage)
 	}
+	s.tells(runs[0].Subject)
 	s.write(map[string]string{"environments/lies.yaml": "description: x\ncommand: [x]\nisolation: " + quoted("door-finding") + "\n"})
 	s.git("add", "-A")
 	s.git("commit", "-q", "-m", "door-refused "+plainHostile)
@@ -117,7 +118,7 @@ func TestPagesHostile(t *testing.T) {
 		}
 	}
 	for _, door := range []string{
-		"factory", "prompt", "filter", "subject", "key", "value", "id", "agent", "runprompt", "title", "output", "errors", "artifactname", "finding",
+		"factory", "prompt", "filter", "subject", "key", "value", "id", "agent", "runprompt", "title", "output", "errors", "artifactname", "finding", "about",
 	} {
 		if !seen["door-"+door] {
 			t.Errorf("no page shows what came through the door %s: %v", door, fmt.Sprint(seen))

@@ -191,6 +191,7 @@ func (d *day) happens() {
 	var applies []api.Apply
 	d.list(&applies, "applies", "list")
 	d.apply = applies[0].ID
+	d.tells("internal-ci:payments/a41c9e2")
 }
 
 // at lets the time pass until a time of the story's day, or of the day before it: -15:04.

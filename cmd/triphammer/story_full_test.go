@@ -79,6 +79,7 @@ func newStory(t testing.TB) *story {
 		return s.done != "" && s.failed != ""
 	})
 	s.send("GITHUB_SECRET", "github", "--provider", "github", "--event", "issues")
+	s.tells("internal-ci:payments/a41c9e2")
 	s.until("no run is at work", func() bool {
 		s.list(&runs, "runs", "list")
 		s.live = runs[0].RunID
@@ -106,6 +107,13 @@ func (s *story) send(secret, webhook string, args ...string) string {
 		s.t.Fatalf("send %s: %v\n%s", webhook, err, out)
 	}
 	return regexp.MustCompile(`dlv_[0-9a-z]+`).FindString(string(out))
+}
+
+// tells waits until a subject is found, and makes it the subject of the pages.
+func (s *story) tells(subject string) {
+	s.t.Helper()
+	s.subject = subject
+	s.until("the subject "+subject+" is not found", func() bool { return s.command("subjects", "show", subject).Run() == nil })
 }
 
 func (s *story) until(what string, done func() bool) {

@@ -49,7 +49,7 @@ func subjectsPage(v *Visit) (page Subjects, err error) {
 // Story is the page of a subject.
 type Story struct {
 	Page
-	api.SubjectStory
+	Told     api.SubjectStory
 	Chapters []Chapter // oldest first
 }
 
@@ -66,7 +66,7 @@ func (Story) template() *template.Template { return story() }
 
 // Total is what came of the subject in all factories.
 func (s Story) Total() (t api.Subject) {
-	for _, in := range s.SubjectStory.Factories {
+	for _, in := range s.Told.Factories {
 		t.Deliveries, t.Runs, t.Active = t.Deliveries+in.Deliveries, t.Runs+in.Runs, t.Active+in.Active
 		t.Tokens, t.CostUSD = t.Tokens+in.Tokens, t.CostUSD+in.CostUSD
 	}
@@ -92,14 +92,14 @@ func subjectPage(v *Visit) (page Story, err error) {
 	if page.Factory != "" {
 		query.Set("factory", page.Factory)
 	}
-	if err := v.Get("/subjects/story?"+query.Encode(), &page.SubjectStory); err != nil {
+	if err := v.Get("/subjects/story?"+query.Encode(), &page.Told); err != nil {
 		return page, err
 	}
-	for i := range page.Deliveries {
-		d := &page.Deliveries[i]
+	for i := range page.Told.Deliveries {
+		d := &page.Told.Deliveries[i]
 		page.Chapters = append(page.Chapters, Chapter{At: d.ReceivedAt, Delivery: d})
 	}
-	for _, r := range page.Runs {
+	for _, r := range page.Told.Runs {
 		page.Chapters = append(page.Chapters, Chapter{At: r.CreatedAt, Run: &RunRow{Run: r}})
 	}
 	slices.SortStableFunc(page.Chapters, func(a, b Chapter) int { return a.At.Compare(b.At) }) // a delivery before its runs
