@@ -107,7 +107,7 @@ name of a mapping. The keys of a Markdown file are in its front matter. **No eff
 // sourcesText says of each event of a sender which deliveries have it, and where each filter key has its values.
 func sourcesText() string {
 	var b strings.Builder
-	b.WriteString("\n## Where the values come from\n\nThese are the events of the senders: what happened, and where in the payload each filter key finds its values. A name with dots is a path of the body; `[]` stands for each item, and `@` for a header.\n" +
+	b.WriteString("\n## Where the values come from\n\nThese are the events of the senders: what happened, and where in the payload each filter key finds its values. A name with dots is a path of the body; `[]` stands for each item, and `@` for a header. The *subject* is what the event is about ([subjects.md](subjects.md)); a host that is not the sender's own stands before it.\n" +
 		"A key that asks the sender's API needs `apiSecretName` in the webhook's file. Without it, a trigger that filters on the key starts nothing, and the belt says so.\n")
 	for _, s := range native.Senders() {
 		fmt.Fprintf(&b, "\n### %s\n\nProvider `%s`; `signatureScheme` is `%s`. Payloads: <%s>.", s.Title, s.Provider, strings.Join(s.Schemes, "` or `"), s.Docs)
@@ -120,6 +120,9 @@ func sourcesText() string {
 		b.WriteString("\n\n| event | filter key | values |\n| --- | --- | --- |\n")
 		for _, e := range s.Events {
 			fmt.Fprintf(&b, "| **`%s`** | | %s |\n", e.Name, e.Doc)
+			if e.Subject.Doc != "" {
+				fmt.Fprintf(&b, "| | *subject* | `%s:` and then %s |\n", s.Provider, e.Subject.Doc)
+			}
 			for _, k := range e.Keys {
 				fmt.Fprintf(&b, "| | `%s` | %s |\n", k.Name, k.Places(false))
 				if k.Names != nil {
