@@ -3,6 +3,7 @@ package client
 import (
 	"fmt"
 	"io"
+	"net/http"
 	"slices"
 	"strings"
 
@@ -54,7 +55,11 @@ func subjectOf(s signature.Sample) string {
 	if sender == nil {
 		return ""
 	}
-	p := sender.Read(native.Delivery{Header: s.Headers, Body: s.Body})
+	headers := make(map[string]string)
+	for name, value := range s.Headers {
+		headers[http.CanonicalHeaderKey(name)] = value
+	}
+	p := sender.Read(native.Delivery{Header: headers, Body: s.Body})
 	for _, e := range p.Events() {
 		if subject := e.SubjectOf(p); subject != "" {
 			return subject
