@@ -1,13 +1,10 @@
 package lookup
 
 import (
-	"bytes"
 	"context"
 	"crypto/sha256"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
 	"net/netip"
@@ -39,15 +36,6 @@ type API struct {
 	URL    string // without a final slash; empty: the sender's own service
 	Secret secret.Value
 }
-
-// failure is an answer that does not answer the question.
-type failure struct {
-	text  string
-	final bool          // another attempt would get the same answer
-	after time.Duration // how long the sender wants no request
-}
-
-func (f *failure) Error() string { return f.text }
 
 // Client asks senders' APIs. It is safe for concurrent use. Its errors hold neither the
 // credential nor the content of an answer, except an error code.
@@ -359,37 +347,13 @@ func (c *Client) get(ctx context.Context, api API, path string, header http.Head
 	return c.request(ctx, http.MethodGet, api, path, header, nil, into)
 }
 
-// request makes a request. A failure names neither the address nor the content of the answer.
+// request makes a request for an answer in JSON.
 func (c *Client) request(ctx context.Context, method string, api API, path string, header http.Header, body []byte, into any) error {
-	req, err := http.NewRequestWithContext(ctx, method, strings.TrimSuffix(api.URL, "/")+path, bytes.NewReader(body))
-	if err != nil {
-		return &failure{text: "its address cannot be used", final: true}
-	}
-	req.Header = header
-	req.Header.Set("User-Agent", "triphammer")
-	resp, err := c.http.Do(req)
-	if err != nil {
-		if wrapped := (*url.Error)(nil); errors.As(err, &wrapped) {
-			err = fmt.Errorf("%s: %w", secret.Origin(api.URL), wrapped.Err)
-		}
-		return err
-	}
-	defer func() { _ = resp.Body.Close() }()
-	if resp.StatusCode != http.StatusOK {
-		return c.refusal(resp)
-	}
-	answer := &io.LimitedReader{R: resp.Body, N: maxAnswer}
-	if err := json.NewDecoder(answer).Decode(into); err != nil {
-		if answer.N <= 0 {
-			return &failure{text: fmt.Sprintf("answered more than %d MB", maxAnswer>>20), final: true}
-		}
-		return errAnswer
-	}
-	return nil
+	return c.Do(ctx, api, Request{Method: method, Path: path, Header: header, Body: body, Into: into})
 }
 
-func (c *Client) refusal(resp *http.Response) error {
-	f := &failure{text: fmt.Sprintf("answered %d", resp.StatusCode)}
+func (c *Client) refusal(resp *http.Response) *failure {
+	f := &failure{text: fmt.Sprintf("answered %d", resp.StatusCode), status: resp.StatusCode}
 	limited := resp.StatusCode == http.StatusTooManyRequests
 	if seconds, err := strconv.ParseUint(resp.Header.Get("Retry-After"), 10, 31); err == nil {
 		f.after = time.Duration(seconds) * time.Second
