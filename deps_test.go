@@ -119,7 +119,7 @@ var owners = map[string][]string{
 	"k8s.io":                                {"server/worker/executor/kubernetes", "server/worker/executor/kubernetes/kubetest"},
 	"sigs.k8s.io/yaml":                      {"server/worker/executor/kubernetes"},
 	"golang.org/x/net/bpf":                  {"server/inside"},
-	"github.com/yuin/goldmark":              {"server/dashboard", "factory/native"},
+	"github.com/yuin/goldmark":              {"server/answer", "server/dashboard", "factory/native"},
 	"github.com/coreos/go-oidc":             {"server/oidc"},
 	"golang.org/x/oauth2":                   {"server/oidc"},
 	"github.com/modelcontextprotocol":       {"server/mcp"},

@@ -18,7 +18,8 @@ import (
 	"triphammer/server/lookup"
 )
 
-// Place is where an answer goes. It is kept with the answer, as JSON, and holds nothing secret.
+// Place is where an answer goes. It is kept with the answer, as JSON, and holds nothing secret. An
+// event without a thread, such as a push, has no Thread; without Item, nothing gets the sign.
 type Place struct {
 	Provider  string `json:"provider"`
 	Container string `json:"container,omitempty"` // the repository, project, site or channel
@@ -28,6 +29,7 @@ type Place struct {
 	ItemKind  string `json:"itemKind,omitempty"`  // what the item is, where addresses differ
 	Commit    string `json:"commit,omitempty"`    // that the event is about, for checks
 	Asker     string `json:"asker,omitempty"`     // who asked in person, as the sender mentions people
+	Audience  string `json:"audience,omitempty"`  // to whom the question is limited, as the sender says it
 	Internal  bool   `json:"internal,omitempty"`  // the answer is not to be more visible than an internal note
 	Link      string `json:"link,omitempty"`      // the page of the thread
 }
@@ -73,25 +75,44 @@ type Pace struct {
 // Sender is a service that takes answers.
 type Sender struct {
 	Provider string
+	API      string // the address of the sender's own service; empty: the webhook must have an apiURL
 	Paces    []Pace
 	MaxText  int // bytes of one text
 	// Place finds where an event is answered. Its error is a sentence that says why the event
 	// cannot be answered.
 	Place func(e *native.Event, d native.Delivery) (Place, error)
-	// Text renders a message, with its marker, in at most MaxText bytes.
+	// Text renders a message, with its marker, in at most MaxText bytes. Only Post and Edit of the
+	// same row read it; Preview is for people.
 	Text func(Message) string
 	// Sign gives the cheap first sign. Doing it twice leaves one sign. Nil: the sender has none.
 	Sign func(context.Context, *lookup.Client, lookup.API, Place) error
 	// Post adds a text to a place. key is the same for each attempt, where the sender takes an id
 	// of the client's.
 	Post func(ctx context.Context, c *lookup.Client, api lookup.API, p Place, text, key string) (Posted, error)
-	// Edit replaces a text that was posted. Nil: the sender cannot.
+	// Edit replaces a text that was posted. Nil: the sender cannot. Linear cannot change what an agent
+	// said in a session: there, each new text follows, and the same text twice is one.
 	Edit func(ctx context.Context, c *lookup.Client, api lookup.API, p Place, at Posted, text string) error
 	// Find looks in a place for a text of the credential's own account that has a marker. Nil: the
 	// sender cannot search, so an uncertain attempt is not repeated.
 	Find func(ctx context.Context, c *lookup.Client, api lookup.API, p Place, marker string) (at Posted, found bool, err error)
-	// Check sets the state of the place's commit. Nil: the sender has no checks.
+	// Check sets the state of the place's commit, or of the head of its pull request. Nil: the sender
+	// has no checks.
 	Check func(ctx context.Context, c *lookup.Client, api lookup.API, p Place, m Message) (Posted, error)
 	// Needs is the permission that the credential needs, for the guide, doctor and errors.
 	Needs string
+}
+
+// Senders are all senders that take answers, sorted by provider. Callers must not change them.
+func Senders() []*Sender { return senders }
+
+var senders = []*Sender{azureSender, githubSender, gitlabSender, jiraSender, linearSender, slackSender, teamsSender}
+
+// ByProvider finds a sender; nil: it takes no answers.
+func ByProvider(provider string) *Sender {
+	for _, s := range senders {
+		if s.Provider == provider {
+			return s
+		}
+	}
+	return nil
 }

@@ -368,7 +368,7 @@ func (c *Client) refusal(resp *http.Response) *failure {
 	switch code := resp.StatusCode; {
 	case limited:
 		f.text += ": too many requests"
-	case code == http.StatusUnauthorized:
+	case code == http.StatusUnauthorized, code == http.StatusNonAuthoritativeInfo: // the latter from Azure DevOps, with a page to sign in
 		f.text += ": it does not take the secret of apiSecretName"
 	case code == http.StatusForbidden:
 		f.text += ": the secret of apiSecretName may not read it"

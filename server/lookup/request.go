@@ -33,6 +33,9 @@ type failure = Failure
 // Fail makes a Failure that text describes. final tells that another attempt would fail, too.
 func Fail(text string, final bool) *Failure { return &failure{text: text, final: final} }
 
+// Unsure makes a Failure after which nobody knows whether the sender did what it was asked to do.
+func Unsure(text string) *Failure { return &failure{text: text, uncertain: true} }
+
 // Error implements error.
 func (f *Failure) Error() string { return f.text }
 
@@ -59,8 +62,9 @@ type Request struct {
 	Body   any         // a form (url.Values), bytes, or else a value that is sent as JSON; nil: no body
 	Into   any         // where the answer's JSON goes; nil: the answer is not read
 	Reads  bool        // the request changes nothing, although its method is not GET
-	// Explain gives a refusal its sentence. It gets the status and the first bytes of the answer.
-	// rate tells that the refusal is a limit of requests. An empty sentence keeps the general one.
+	// Explain gives a refusal its sentence, which makes it final. It gets the status and the first
+	// bytes of the answer. rate tells that the refusal is a limit of requests. An empty sentence
+	// keeps the general one.
 	Explain func(status int, answer []byte) (sentence string, rate bool)
 }
 
@@ -102,13 +106,13 @@ func (c *Client) Do(ctx context.Context, api API, r Request) error {
 		return &failure{text: secret.Origin(address) + ": " + err.Error(), uncertain: changes && connected, cause: err}
 	}
 	defer func() { _ = resp.Body.Close() }()
-	if resp.StatusCode < 200 || resp.StatusCode > 299 {
+	if code := resp.StatusCode; code < 200 || code > 299 || code == http.StatusNonAuthoritativeInfo {
 		f := c.refusal(resp)
 		if r.Explain != nil {
 			head, _ := io.ReadAll(io.LimitReader(resp.Body, maxRefusal)) // what there is of it
 			f.explain(r.Explain(resp.StatusCode, head))
 		}
-		f.uncertain = changes && (resp.StatusCode >= 500 || resp.StatusCode == http.StatusRequestTimeout)
+		f.uncertain = changes && !f.final && (f.status >= 500 || f.status == http.StatusRequestTimeout)
 		return f
 	}
 	if r.Into == nil {
@@ -140,7 +144,7 @@ func (r *Request) body() (body []byte, kind string, err error) {
 // explain gives a refusal a better sentence.
 func (f *failure) explain(sentence string, rate bool) {
 	if sentence != "" {
-		f.text = fmt.Sprintf("answered %d: %s", f.status, sentence)
+		f.text, f.final = fmt.Sprintf("answered %d: %s", f.status, sentence), true
 	}
 	if rate {
 		f.text = fmt.Sprintf("answered %d: too many requests", f.status)
