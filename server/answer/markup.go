@@ -328,7 +328,8 @@ func language(name string) string {
 }
 
 var (
-	mention = regexp.MustCompile(`[\p{L}\p{N}._+-]*@[^\s,;!?()\[\]"']*`)
+	mention  = regexp.MustCompile(`[\p{L}\p{N}._+-]*@[^\s,;!?()\[\]"']*`)
+	bareLink = regexp.MustCompile(`(?i)https?://[^\s<>"'` + "`" + `]*[^\s<>"'` + "`" + `.,;:!?)\]*_]`)
 	// closing finds words with which senders close issues, and issue what they close.
 	closing = regexp.MustCompile(`(?i)(?:clos|fix|resolv|implement|complet|finish)`)
 	issue   = regexp.MustCompile(`[\w./-]*[#!]\d+|\b[A-Z][A-Z0-9_]+-\d+`)
@@ -338,12 +339,12 @@ var (
 // an issue, is code. Spans of one style become one before, so that none of it is missed.
 func guarded(spans []span) []span {
 	var merged []span
-	whole := ""
+	var whole strings.Builder
 	for _, s := range spans {
 		if s.text = clean(s.text); s.text == "" {
 			continue
 		}
-		whole += s.text
+		whole.WriteString(s.text)
 		if n := len(merged) - 1; n >= 0 {
 			last := merged[n]
 			last.text = s.text
@@ -354,7 +355,7 @@ func guarded(spans []span) []span {
 		}
 		merged = append(merged, s)
 	}
-	closes := closing.MatchString(whole)
+	closes := closing.MatchString(whole.String())
 	var all []span
 	for _, s := range merged {
 		if s.mention {
@@ -382,7 +383,7 @@ func guarded(spans []span) []span {
 	return all
 }
 
-// split makes code of the dangerous parts of a text.
+// split makes links of the addresses in a text, and code of its dangerous parts.
 func split(s span, closes bool) (all []span) {
 	if s.code {
 		s.text = strings.ReplaceAll(s.text, "@<", "@ <")
@@ -391,11 +392,15 @@ func split(s span, closes bool) (all []span) {
 		}
 		return append(all, s)
 	}
-	found := mention.FindAllStringIndex(s.text, -1)
+	var links [][]int
+	if s.to == "" {
+		links = bareLink.FindAllStringIndex(s.text, -1)
+	}
+	found := append(links, mention.FindAllStringIndex(s.text, -1)...)
 	if closes {
 		found = append(found, issue.FindAllStringIndex(s.text, -1)...)
-		slices.SortFunc(found, func(a, b []int) int { return a[0] - b[0] })
 	}
+	slices.SortStableFunc(found, func(a, b []int) int { return a[0] - b[0] })
 	at := 0
 	add := func(to int, code bool) {
 		if to > at {
@@ -403,6 +408,9 @@ func split(s span, closes bool) (all []span) {
 			part.text, part.code = s.text[at:to], code
 			if code {
 				part.text = strings.ReplaceAll(part.text, "@<", "@ <")
+				if link := web(part.text); s.to == "" && link != "" {
+					part.text, part.to, part.code = link, link, false
+				}
 			}
 			all, at = append(all, part), to
 		}

@@ -57,6 +57,9 @@ func (d *dialect) text(m Message) string {
 
 // said is a text that is not Markdown, cut to a number of characters.
 func said(text string, runes int) string {
+	if most := 64 * (runes + 1); len(text) > most {
+		text = strings.ToValidUTF8(text[:most], "")
+	}
 	text = strings.Join(strings.Fields(clean(text)), " ")
 	return cutText(text, &runes)
 }

@@ -1,0 +1,110 @@
+package answer
+
+import (
+	"encoding/json"
+	"flag"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf8"
+)
+
+var update = flag.Bool("update", false, "write the golden files")
+
+// askers are the mentions of one person, as each sender writes them.
+var askers = map[string]string{
+	"github": "@grace", "gitlab": "@grace", "slack": "<@U0ADA>", "linear": "https://linear.app/acme/profiles/ada",
+	"jira": "5b10ac8d82e05b22cc7d4ef5", "teams": "29:1sampleAda Ada Byron", "azure_devops": "54d125f7-0000-4000-8000-000000000001 Ada Byron",
+}
+
+const testMarker = "0123456789abcdef0123456789abcdef"
+
+func message(state string) Message {
+	m := Message{State: state, Automation: "fix-bug", Run: "run_8Fk2", Link: "https://triphammer.example.com/runs/run_8Fk2", Marker: testMarker}
+	switch state {
+	case Waits:
+		m.Why = "all 8 places of the workers are taken"
+	case Ended:
+		m.Outcome, m.Took, m.CostUSD = "succeeded", 192*time.Second, 0.4234
+		m.Text = "## What I found\n\nThe capture runs **twice**, see [retry.go](https://github.com/acme/payments/blob/main/capture/retry.go):\n\n" +
+			"```go\nfor range 2 { capture() }\n```\n\n1. Stop after the first `nil`.\n2. Tell @ada, who fixes #402.\n   - and nobody else\n\n> as *she* asked\n"
+		m.PullRequests = []string{"https://github.com/acme/payments/pull/419"}
+	}
+	return m
+}
+
+// readable is a text of a sender with its JSON indented.
+func readable(text string) string {
+	var value any
+	if json.Unmarshal([]byte(text), &value) != nil {
+		return text + "\n"
+	}
+	var b strings.Builder
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	e.SetIndent("", "  ")
+	_ = e.Encode(value)
+	return b.String()
+}
+
+func TestTexts(t *testing.T) {
+	for _, s := range Senders() {
+		for _, state := range []string{Started, Waits, Ended} {
+			m := message(state)
+			if state == Ended {
+				m.Asker = askers[s.Provider]
+			}
+			golden(t, s.Provider+"."+state, readable(s.Text(m)))
+		}
+	}
+	golden(t, "preview", Preview(message(Ended))+"\n")
+}
+
+func golden(t *testing.T, name, got string) {
+	t.Helper()
+	file := filepath.Join("testdata", name+".txt")
+	if *update {
+		if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(file)
+	if err != nil || string(want) != got {
+		t.Errorf("%s (go test -update writes it): %v\ngot:\n%s\nwant:\n%s", file, err, got, want)
+	}
+}
+
+// TestCut: of a text that is too long, the link, the marker and whole markup stay.
+func TestCut(t *testing.T) {
+	for name, said := range map[string]string{
+		"words":   strings.Repeat("word **bold** `code` ", 20_000),
+		"escapes": strings.Repeat("&<>*_[]", 4000),
+		"wide":    strings.Repeat("漢字 ", 9000),
+		"code":    "```\n" + strings.Repeat("x <y> & `z`\n", 9000) + "```",
+		"links":   strings.Repeat("[a](https://example.com/"+strings.Repeat("x", 900)+") ", 300),
+		"nested":  strings.Repeat("> - ", 500) + "deep",
+	} {
+		for _, s := range Senders() {
+			m := message(Ended)
+			m.Text, m.Why, m.Automation = said, strings.Repeat("&<", 3000), strings.Repeat("&", 500)
+			for range 30 {
+				m.PullRequests = append(m.PullRequests, "https://example.com/"+strings.Repeat("p", 900))
+			}
+			text := s.Text(m)
+			if len(text) > s.MaxText || s.Provider == "slack" && utf8.RuneCountInString(text) > 4000 {
+				t.Errorf("%s, %s: %d bytes", name, s.Provider, len(text))
+			}
+			if s.Find != nil && !strings.Contains(text, mark(testMarker)) {
+				t.Errorf("%s, %s: the marker is lost", name, s.Provider)
+			}
+			if !strings.Contains(text, m.Link) {
+				t.Errorf("%s, %s: the link is lost", name, s.Provider)
+			}
+			if !utf8.ValidString(text) {
+				t.Errorf("%s, %s: broken characters", name, s.Provider)
+			}
+		}
+	}
+}
