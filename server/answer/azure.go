@@ -243,13 +243,13 @@ func azureEdit(ctx context.Context, c *lookup.Client, api lookup.API, p Place, p
 		return err
 	}
 	if p.Kind == "item" {
-		return a.do(http.MethodPatch, path+at(posted.ID)+azureComments, map[string]string{"text": content.HTML}, nil)
+		return a.do(http.MethodPatch, path+at(posted.ID)+azureComments, map[string]string{"text": content.HTML}, new(struct{}))
 	}
 	thread, id, found := strings.Cut(posted.ID, "/")
 	if !found {
 		return errNowhere
 	}
-	return a.do(http.MethodPatch, path+at("threads", thread, "comments", id)+azureVersion, map[string]string{"content": content.Markdown}, nil)
+	return a.do(http.MethodPatch, path+at("threads", thread, "comments", id)+azureVersion, map[string]string{"content": content.Markdown}, new(struct{}))
 }
 
 func azureFind(ctx context.Context, c *lookup.Client, api lookup.API, p Place, marker string) (Posted, bool, error) {

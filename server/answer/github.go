@@ -40,13 +40,17 @@ var githubDialect = &dialect{write: githubText, bytes: 65_000}
 func githubText(blocks []block, m Message) string { return githubMarkdown.text(blocks) + comment(m) }
 
 type githubPulls struct {
-	HeadSHA string                             `json:"head_sha"`
-	Pulls   []struct{ Number json.RawMessage } `json:"pull_requests"`
+	HeadSHA string `json:"head_sha"`
+	Pulls   []struct {
+		Number json.RawMessage
+		Base   struct{ Repo struct{ ID json.RawMessage } }
+	} `json:"pull_requests"`
 }
 
 type githubPayload struct {
 	After, Ref string
 	Repository struct {
+		ID   json.RawMessage
 		Name string `json:"full_name"`
 	}
 	Issue *struct {
@@ -88,11 +92,11 @@ func githubPlace(e *native.Event, d native.Delivery) (Place, error) {
 	case b.Pull != nil:
 		p.Thread, p.Kind, p.Link, p.Commit, opener = numeral(b.Pull.Number), "pull", b.Pull.Page, commit(b.Pull.Head.SHA), b.Pull.User.Login
 	case b.CheckRun != nil:
-		b.CheckRun.place(&p)
+		b.CheckRun.place(&p, numeral(b.Repository.ID))
 	case b.Suite != nil:
-		b.Suite.place(&p)
+		b.Suite.place(&p, numeral(b.Repository.ID))
 	case b.Workflow != nil:
-		b.Workflow.place(&p)
+		b.Workflow.place(&p, numeral(b.Repository.ID))
 	default:
 		p.Commit = commit(b.After)
 	}
@@ -116,9 +120,11 @@ func githubPlace(e *native.Event, d native.Delivery) (Place, error) {
 	return p, nil
 }
 
-func (g *githubPulls) place(p *Place) {
+// place is the pull request, if the checks name exactly one of the same repository, and the commit:
+// a fork's checks name pull requests of the repository that it was made from.
+func (g *githubPulls) place(p *Place, own string) {
 	p.Commit = commit(g.HeadSHA)
-	if len(g.Pulls) == 1 {
+	if len(g.Pulls) == 1 && own != "" && numeral(g.Pulls[0].Base.Repo.ID) == own {
 		p.Thread, p.Kind = numeral(g.Pulls[0].Number), "pull"
 	}
 }
@@ -191,7 +197,7 @@ func githubSign(ctx context.Context, c *lookup.Client, api lookup.API, p Place) 
 	default:
 		return errNowhere
 	}
-	return github(ctx, c, api).do(http.MethodPost, path+at(p.Item)+"/reactions", map[string]string{"content": "eyes"}, nil)
+	return github(ctx, c, api).do(http.MethodPost, path+at(p.Item)+"/reactions", map[string]string{"content": "eyes"}, new(struct{}))
 }
 
 type githubComment struct {
@@ -225,7 +231,7 @@ func githubEdit(ctx context.Context, c *lookup.Client, api lookup.API, p Place, 
 	if err != nil {
 		return err
 	}
-	return github(ctx, c, api).do(http.MethodPatch, path+"/issues/comments"+at(posted.ID), map[string]string{"body": text}, nil)
+	return github(ctx, c, api).do(http.MethodPatch, path+"/issues/comments"+at(posted.ID), map[string]string{"body": text}, new(struct{}))
 }
 
 // githubSelf is the login of the credential's own account. REST does not tell an App its own.

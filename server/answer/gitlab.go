@@ -164,7 +164,7 @@ func gitlabSign(ctx context.Context, c *lookup.Client, api lookup.API, p Place) 
 	if p.ItemKind == "note" {
 		path += at("notes", p.Item)
 	}
-	return unless(gitlab(ctx, c, api).do(http.MethodPost, path+"/award_emoji", map[string]string{"name": "eyes"}, nil), alreadySigned)
+	return unless(gitlab(ctx, c, api).do(http.MethodPost, path+"/award_emoji", map[string]string{"name": "eyes"}, new(struct{})), alreadySigned)
 }
 
 type gitlabNote struct {
@@ -206,7 +206,7 @@ func gitlabEdit(ctx context.Context, c *lookup.Client, api lookup.API, p Place, 
 	if err != nil {
 		return err
 	}
-	return gitlab(ctx, c, api).do(http.MethodPut, path+at("notes", posted.ID), map[string]string{"body": text}, nil)
+	return gitlab(ctx, c, api).do(http.MethodPut, path+at("notes", posted.ID), map[string]string{"body": text}, new(struct{}))
 }
 
 func gitlabFind(ctx context.Context, c *lookup.Client, api lookup.API, p Place, marker string) (Posted, bool, error) {
@@ -270,6 +270,6 @@ func gitlabCheck(ctx context.Context, c *lookup.Client, api lookup.API, p Place,
 	if to := web(m.Link); to != "" {
 		body["target_url"] = to
 	}
-	err := unless(g.do(http.MethodPost, at("projects", p.Container, "statuses", head), body, nil), alreadySet)
+	err := unless(g.do(http.MethodPost, at("projects", p.Container, "statuses", head), body, new(struct{})), alreadySet)
 	return Posted{ID: head, Link: m.Link}, err
 }

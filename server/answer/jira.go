@@ -166,7 +166,7 @@ func jiraEdit(ctx context.Context, c *lookup.Client, api lookup.API, p Place, po
 	if err != nil {
 		return err
 	}
-	return j.do(http.MethodPut, "/rest/api/3/issue"+at(p.Thread)+"/comment"+at(posted.ID)+"?notifyUsers=false", body, nil)
+	return j.do(http.MethodPut, "/rest/api/3/issue"+at(p.Thread)+"/comment"+at(posted.ID)+"?notifyUsers=false", body, new(struct{}))
 }
 
 func jiraFind(ctx context.Context, c *lookup.Client, api lookup.API, p Place, marker string) (Posted, bool, error) {

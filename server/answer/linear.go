@@ -258,8 +258,12 @@ func linearEdit(ctx context.Context, c *lookup.Client, api lookup.API, p Place, 
 	var data struct {
 		Update struct{ Success bool } `json:"commentUpdate"`
 	}
-	return linear(ctx, c, api, "mutation($id: String!, $input: CommentUpdateInput!) { commentUpdate(id: $id, input: $input) { success } }",
+	err := linear(ctx, c, api, "mutation($id: String!, $input: CommentUpdateInput!) { commentUpdate(id: $id, input: $input) { success } }",
 		map[string]any{"id": posted.ID, "input": map[string]any{"body": content.Body}}, &data)
+	if err == nil && !data.Update.Success {
+		return lookup.Unsure("does not say that it changed the text")
+	}
+	return err
 }
 
 type linearTexts struct {

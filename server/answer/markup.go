@@ -227,8 +227,7 @@ func (r *reader) link(n ast.Node, address, label string, style span, all *[]span
 		*all = append((*all)[:from], span{text: to, to: to, bold: style.bold, italic: style.italic})
 	}
 	if label != "" {
-		inner.text = label
-		*all = slices.Insert(*all, from, inner)
+		*all = slices.Insert(*all, from, span{text: label})
 	}
 }
 

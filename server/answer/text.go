@@ -2,6 +2,7 @@ package answer
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -105,6 +106,7 @@ func layout(m Message, agent []block, pulls, why int) (all []block) {
 
 // named are the links to the pull requests.
 func named(addresses []string, most int) []block {
+	addresses = slices.DeleteFunc(slices.Clone(addresses), func(a string) bool { return said(a, maxName) == "" })
 	if len(addresses) == 0 || most == 0 {
 		return nil
 	}
