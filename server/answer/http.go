@@ -32,12 +32,13 @@ func failed(err error) *lookup.Failure {
 	return f
 }
 
-// at makes a path of parts, none of which becomes several.
+// at makes a path of parts, none of which becomes several, or leads out of the path: nothing has the
+// name . or ..
 func at(parts ...string) string {
 	var b strings.Builder
 	for _, p := range parts {
 		if p = url.PathEscape(p); strings.Trim(p, ".") == "" {
-			p = strings.ReplaceAll(p, ".", "%2E")
+			p = "_"
 		}
 		b.WriteString("/" + p)
 	}

@@ -161,8 +161,8 @@ func escapeMarkdown(text string, start bool) string {
 		case r == '<':
 			b.WriteString("&lt;")
 			continue
-		case r < 0x80 && strings.ContainsRune("\\`*_[]&|~$>", r),
-			i == 0 && start && r < 0x80 && strings.ContainsRune("#+-=/.!:%?^(){}'\",;", r), i == dot && dot > 0:
+		case r < 0x80 && strings.ContainsRune("\\`*_[]&|~$>!", r),
+			i == 0 && start && r < 0x80 && strings.ContainsRune("#+-=/.:%?^(){}'\",;", r), i == dot && dot > 0:
 			b.WriteByte('\\')
 		}
 		b.WriteRune(r)

@@ -128,6 +128,8 @@ func teams(ctx context.Context, c *lookup.Client, api lookup.API) (*call, error)
 		switch {
 		case status == http.StatusForbidden && has(answer, "archived"):
 			return "the channel is archived", false
+		case status == http.StatusForbidden && has(answer, "rate limit", "too many"):
+			return "", true
 		case status == http.StatusForbidden:
 			return "the bot is not in the team; it needs " + teamsNeeds, false
 		case status == http.StatusNotFound:
@@ -167,5 +169,5 @@ func teamsPost(ctx context.Context, c *lookup.Client, api lookup.API, p Place, t
 }
 
 func teamsEdit(ctx context.Context, c *lookup.Client, api lookup.API, p Place, posted Posted, text string) error {
-	return teamsWrite(ctx, c, api, http.MethodPut, p, posted.ID, text, nil)
+	return teamsWrite(ctx, c, api, http.MethodPut, p, posted.ID, text, new(struct{}))
 }
