@@ -10,6 +10,7 @@ import (
 // whether they are new (object_attributes.action). Issues and other work items differ in object_kind.
 var gitlab = &Sender{
 	Provider: "gitlab", Title: "GitLab", Schemes: []string{"gitlab", "gitlab_signed"}, Source: "GITLAB_WEBHOOK",
+	API:      "https://gitlab.com",
 	Docs:     "https://docs.gitlab.com/user/project/integrations/webhook_events/",
 	Accounts: "user names, without @",
 	Events: []*Event{

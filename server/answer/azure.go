@@ -15,9 +15,7 @@ import (
 	"triphammer/server/lookup"
 )
 
-const (
-	azureNeeds = "the scopes Work Items (Read & write) and Code (Read & write); for checks Code (Status)"
-)
+const azureNeeds = "the scopes Work Items (Read & write) and Code (Read & write); for checks Code (Status)"
 
 // azureSender answers in work items and pull requests of Azure DevOps and of an Azure DevOps Server, by
 // https://learn.microsoft.com/rest/api/azure/devops. Work items take HTML, and pull requests Markdown.
@@ -110,7 +108,7 @@ func azurePlace(e *native.Event, d native.Delivery) (Place, error) {
 			p.Link = about.Links.Web.Href
 		}
 		if r.Comment != nil && r.Comment.Author.ID != "" {
-			p.Asker = r.Comment.Author.ID + " " + said(r.Comment.Author.DisplayName, 100)
+			p.Asker = r.Comment.Author.ID + " " + oneLine(r.Comment.Author.DisplayName, 100)
 		}
 	default:
 		p.Container = r.Repository.path()
@@ -132,11 +130,8 @@ func (r azureRepository) path() string {
 	return r.Project.ID + "/" + r.ID
 }
 
-func azure(ctx context.Context, c *lookup.Client, api lookup.API) (*call, error) {
-	api, err := address(api, "")
-	if err != nil {
-		return nil, err
-	}
+func azure(ctx context.Context, c *lookup.Client, api lookup.API) *call {
+	api = address(api, "azure_devops")
 	credential := strings.TrimSpace(api.Secret.Reveal())
 	header := basic(credential)
 	if !strings.Contains(credential, ":") { // a personal access token has no user
@@ -154,7 +149,7 @@ func azure(ctx context.Context, c *lookup.Client, api lookup.API) (*call, error)
 			return "the thread is gone, or the credential may not see it", false
 		}
 		return "", false
-	}}, nil
+	}}
 }
 
 const (
@@ -233,8 +228,7 @@ func azureWrites(ctx context.Context, c *lookup.Client, api lookup.API, p Place,
 	if json.Unmarshal([]byte(text), &content) != nil {
 		return "", content, nil, errNowhere
 	}
-	a, err = azure(ctx, c, api)
-	return path, content, a, err
+	return path, content, azure(ctx, c, api), nil
 }
 
 func azureEdit(ctx context.Context, c *lookup.Client, api lookup.API, p Place, posted Posted, text string) error {
@@ -257,10 +251,7 @@ func azureFind(ctx context.Context, c *lookup.Client, api lookup.API, p Place, m
 	if err != nil {
 		return Posted{}, false, err
 	}
-	a, err := azure(ctx, c, api)
-	if err != nil {
-		return Posted{}, false, err
-	}
+	a := azure(ctx, c, api)
 	self, err := c.Remember("azure account", a.api, "self", func() (string, error) {
 		var answer struct {
 			User struct{ ID string } `json:"authenticatedUser"`
@@ -334,12 +325,9 @@ func azureCheck(ctx context.Context, c *lookup.Client, api lookup.API, p Place, 
 	default:
 		return Posted{}, lookup.Fail("the event names neither a pull request nor a commit", true)
 	}
-	a, err := azure(ctx, c, api)
-	if err != nil {
-		return Posted{}, err
-	}
+	a := azure(ctx, c, api)
 	state := map[result]string{pending: "pending", succeeded: "succeeded", cancelled: "error", unsuccessful: "failed"}[m.result()]
-	body := map[string]any{"state": state, "description": described(m, 200), "context": map[string]string{"genre": "triphammer", "name": said(m.Automation, maxName)}}
+	body := map[string]any{"state": state, "description": described(m, 200), "context": map[string]string{"genre": "triphammer", "name": oneLine(m.Automation, maxName)}}
 	if to := web(m.Link); to != "" {
 		body["targetUrl"] = to
 	}

@@ -16,7 +16,7 @@ import (
 
 const (
 	credential = "a-credential-that-nobody-may-see"
-	own        = "54d125f7-0000-4000-8000-00000000000a"
+	ownAccount = "54d125f7-0000-4000-8000-00000000000a"
 	stranger   = "54d125f7-0000-4000-8000-00000000000b"
 )
 
@@ -146,9 +146,9 @@ func githubForge(f *forge) {
 		return map[string]any{"id": id, "body": s.body, "html_url": "https://github.com/acme/payments/pull/402#issuecomment-" + s.id, "user": map[string]any{"login": s.author}}
 	}
 	const repository = "/repos/acme/payments"
-	f.on("GET /user", func(*http.Request, map[string]any) (int, any) { return 200, map[string]any{"login": own} })
+	f.on("GET /user", func(*http.Request, map[string]any) (int, any) { return 200, map[string]any{"login": ownAccount} })
 	f.on("POST /graphql", func(*http.Request, map[string]any) (int, any) {
-		return 200, map[string]any{"data": map[string]any{"viewer": map[string]any{"login": own}}}
+		return 200, map[string]any{"data": map[string]any{"viewer": map[string]any{"login": ownAccount}}}
 	})
 	f.on("GET "+repository+"/issues/402/comments", func(r *http.Request, _ map[string]any) (int, any) {
 		all := []any{}
@@ -158,7 +158,7 @@ func githubForge(f *forge) {
 		return 200, all
 	})
 	f.on("POST "+repository+"/issues/402/comments", func(_ *http.Request, body map[string]any) (int, any) {
-		return 201, show(f.add(own, field(body, "body")))
+		return 201, show(f.add(ownAccount, field(body, "body")))
 	})
 	f.on("PATCH "+repository+"/issues/comments/{id}", func(r *http.Request, body map[string]any) (int, any) {
 		if !f.edit(r.PathValue("id"), field(body, "body")) {
@@ -216,7 +216,7 @@ func gitlabForge(f *forge) {
 		id, _ := strconv.Atoi(s.id)
 		return map[string]any{"id": id, "body": s.body, "author": map[string]any{"username": s.author}}
 	}
-	f.on("GET /api/v4/user", func(*http.Request, map[string]any) (int, any) { return 200, map[string]any{"username": own} })
+	f.on("GET /api/v4/user", func(*http.Request, map[string]any) (int, any) { return 200, map[string]any{"username": ownAccount} })
 	const project = "/api/v4/projects/acme%2Fpayments"
 	for _, thread := range []string{"/merge_requests/41", "/issues/4"} {
 		f.on("GET "+project+thread+"/notes", func(r *http.Request, _ map[string]any) (int, any) {
@@ -230,7 +230,7 @@ func gitlabForge(f *forge) {
 			if internal := strings.HasPrefix(thread, "/merge"); internal != (body["internal"] == true) {
 				f.t.Errorf("%s: internal is %v", thread, body["internal"])
 			}
-			return 201, show(f.add(own, field(body, "body")))
+			return 201, show(f.add(ownAccount, field(body, "body")))
 		})
 		f.on("PUT "+project+thread+"/notes/{id}", func(r *http.Request, body map[string]any) (int, any) {
 			if !f.edit(r.PathValue("id"), field(body, "body")) {
@@ -265,7 +265,7 @@ func jiraForge(f *forge) {
 	f.secret, f.header = "ada@example.com:"+credential, basic("ada@example.com:"+credential).Get("Authorization")
 	f.add(stranger, packed(jiraComment{Properties: []jiraProperty{{"triphammer", map[string]string{"marker": mark(testMarker)}}}}))
 	const comments = "/rest/api/3/issue/10042/comment"
-	f.on("GET /rest/api/3/myself", func(*http.Request, map[string]any) (int, any) { return 200, map[string]any{"accountId": own} })
+	f.on("GET /rest/api/3/myself", func(*http.Request, map[string]any) (int, any) { return 200, map[string]any{"accountId": ownAccount} })
 	f.on("GET "+comments, func(r *http.Request, _ map[string]any) (int, any) {
 		all := []any{}
 		for _, s := range f.page(r.URL.Query().Get("orderBy") == "-created", count(r, "startAt", 0), count(r, "maxResults", 50)) {
@@ -288,7 +288,7 @@ func jiraForge(f *forge) {
 	}
 	f.on("POST "+comments, func(_ *http.Request, body map[string]any) (int, any) {
 		write(body)
-		return 201, map[string]any{"id": f.add(own, packedAny(body)).id}
+		return 201, map[string]any{"id": f.add(ownAccount, packedAny(body)).id}
 	})
 	f.on("PUT "+comments+"/{id}", func(r *http.Request, body map[string]any) (int, any) {
 		if write(body); !f.edit(r.PathValue("id"), packedAny(body)) {
@@ -303,7 +303,7 @@ func slackForge(f *forge) {
 	ok := map[string]any{"ok": true}
 	refused := func(code string) (int, any) { return 200, map[string]any{"ok": false, "error": code} }
 	f.on("GET /auth.test", func(*http.Request, map[string]any) (int, any) {
-		return 200, map[string]any{"ok": true, "user_id": own, "bot_id": "B1"}
+		return 200, map[string]any{"ok": true, "user_id": ownAccount, "bot_id": "B1"}
 	})
 	f.on("POST /reactions.add", func(_ *http.Request, body map[string]any) (int, any) {
 		key := packedAny(body)
@@ -322,7 +322,7 @@ func slackForge(f *forge) {
 		if write(body); body["thread_ts"] != "1.0" {
 			return refused("thread_not_found")
 		}
-		return 200, map[string]any{"ok": true, "ts": f.add(own, packedAny(body)).id, "channel": "C0DEPLOYS"}
+		return 200, map[string]any{"ok": true, "ts": f.add(ownAccount, packedAny(body)).id, "channel": "C0DEPLOYS"}
 	})
 	f.on("POST /chat.update", func(_ *http.Request, body map[string]any) (int, any) {
 		if write(body); !f.edit(field(body, "ts"), packedAny(body)) {
@@ -366,7 +366,7 @@ func linearForge(f *forge) {
 			if slices.ContainsFunc(f.texts, func(s stored) bool { return s.id == id }) {
 				return refused("INPUT_ERROR", "conflict on insert")
 			}
-			f.texts = append(f.texts, stored{id, own, text})
+			f.texts = append(f.texts, stored{id, ownAccount, text})
 			return 200, map[string]any{"data": map[string]any{what + "Create": map[string]any{"success": true, what: map[string]any{"id": id, "url": "https://linear.app/c/" + id}}}}
 		}
 		switch {
@@ -400,7 +400,7 @@ func linearForge(f *forge) {
 				}
 				nodes = append(nodes, n)
 			}
-			return 200, map[string]any{"data": map[string]any{"viewer": map[string]any{"id": own}, "thing": map[string]any{"texts": map[string]any{
+			return 200, map[string]any{"data": map[string]any{"viewer": map[string]any{"id": ownAccount}, "thing": map[string]any{"texts": map[string]any{
 				"nodes": nodes, "pageInfo": map[string]any{"hasNextPage": from+100 < len(f.texts), "endCursor": strconv.Itoa(from + 100)}}}}}
 		}
 		for _, what := range []string{"agentActivity", "comment"} {
@@ -427,7 +427,7 @@ func teamsForge(f *forge) {
 	})
 	thread := "/v3/conversations/" + url.PathEscape(testPlaces["teams"].Thread) + "/activities"
 	f.on("POST "+thread, func(_ *http.Request, body map[string]any) (int, any) {
-		return 201, map[string]any{"id": f.add(own, field(body, "text")).id}
+		return 201, map[string]any{"id": f.add(ownAccount, field(body, "text")).id}
 	})
 	f.on("PUT "+thread+"/{id}", func(r *http.Request, body map[string]any) (int, any) {
 		if !f.edit(r.PathValue("id"), field(body, "text")) {
@@ -449,7 +449,7 @@ func azureForge(f *forge) {
 		return map[string]any{"id": id, "comments": []any{map[string]any{"id": 1, "content": s.body, "author": map[string]any{"id": strings.ToUpper(s.author)}}}}
 	}
 	f.on("GET /_apis/connectionData", func(*http.Request, map[string]any) (int, any) {
-		return 200, map[string]any{"authenticatedUser": map[string]any{"id": own}}
+		return 200, map[string]any{"authenticatedUser": map[string]any{"id": ownAccount}}
 	})
 	const item, pull = "/p1/_apis/wit/workItems/77/comments", "/p1/_apis/git/repositories/r1/pullRequests/41"
 	f.on("GET "+item, func(r *http.Request, _ map[string]any) (int, any) {
@@ -466,7 +466,7 @@ func azureForge(f *forge) {
 		return 200, answer
 	})
 	f.on("POST "+item, func(_ *http.Request, body map[string]any) (int, any) {
-		return 200, show(f.add(own, field(body, "text")))
+		return 200, show(f.add(ownAccount, field(body, "text")))
 	})
 	f.on("PATCH "+item+"/{id}", func(r *http.Request, body map[string]any) (int, any) {
 		if !f.edit(r.PathValue("id"), field(body, "text")) {
@@ -485,7 +485,7 @@ func azureForge(f *forge) {
 		if body["status"] != "closed" {
 			f.t.Errorf("the thread is %v, and keeps the pull request from being completed", body["status"])
 		}
-		return 200, talk(f.add(own, field(body["comments"].([]any)[0].(map[string]any), "content")))
+		return 200, talk(f.add(ownAccount, field(body["comments"].([]any)[0].(map[string]any), "content")))
 	})
 	f.on("PATCH "+pull+"/threads/{id}/comments/1", func(r *http.Request, body map[string]any) (int, any) {
 		if !f.edit(r.PathValue("id"), field(body, "content")) {

@@ -15,15 +15,12 @@ import (
 	"triphammer/server/lookup"
 )
 
-const (
-	githubAPI   = "https://api.github.com"
-	githubNeeds = "write access to issues and pull requests; for checks, write access to commit statuses, or of an App to checks"
-)
+const githubNeeds = "write access to issues and pull requests; for checks, write access to commit statuses, or of an App to checks"
 
 // githubSender answers in issues and pull requests of GitHub and of a GitHub Enterprise Server, by
 // https://docs.github.com/rest.
 var githubSender = &Sender{
-	Provider: "github", API: githubAPI,
+	Provider: "github",
 	// https://docs.github.com/rest/using-the-rest-api/rate-limits-for-the-rest-api: content that is made
 	Paces:   []Pace{{Writes: 80, Per: time.Minute}, {Writes: 500, Per: time.Hour}},
 	MaxText: 65_000, // GitHub takes 65,536 characters
@@ -148,9 +145,7 @@ func at1(login string) string {
 }
 
 func github(ctx context.Context, c *lookup.Client, api lookup.API) *call {
-	if api.URL == "" {
-		api.URL = githubAPI
-	}
+	api = address(api, "github")
 	header := bearer(api)
 	header.Set("Accept", "application/vnd.github+json")
 	header.Set("X-Github-Api-Version", "2022-11-28")

@@ -14,19 +14,16 @@ import (
 	"triphammer/server/lookup"
 )
 
-const (
-	gitlabAPI   = "https://gitlab.com"
-	gitlabNeeds = "the scope api, and the role Reporter in the project; for internal notes Planner, for checks Developer"
-)
+const gitlabNeeds = "the scope api, and the role Reporter in the project; for internal notes Planner, for checks Developer"
 
 // gitlabSender answers in issues and merge requests of GitLab, by https://docs.gitlab.com/api/notes/.
 var gitlabSender = &Sender{
-	Provider: "gitlab", API: gitlabAPI,
-	Paces:   []Pace{{Writes: 300, Per: time.Minute}}, // notes of one user; an administrator can change it
-	MaxText: 500_000,                                 // GitLab takes 1,000,000 characters
-	Place:   gitlabPlace,
-	Text:    (&dialect{write: gitlabText, bytes: 500_000}).text,
-	Sign:    gitlabSign, Post: gitlabPost, Edit: gitlabEdit, Find: gitlabFind, Check: gitlabCheck,
+	Provider: "gitlab",
+	Paces:    []Pace{{Writes: 300, Per: time.Minute}}, // notes of one user; an administrator can change it
+	MaxText:  500_000,                                 // GitLab takes 1,000,000 characters
+	Place:    gitlabPlace,
+	Text:     (&dialect{write: gitlabText, bytes: 500_000}).text,
+	Sign:     gitlabSign, Post: gitlabPost, Edit: gitlabEdit, Find: gitlabFind, Check: gitlabCheck,
 	Needs: gitlabNeeds,
 }
 
@@ -105,9 +102,7 @@ func gitlabPlace(e *native.Event, d native.Delivery) (Place, error) {
 }
 
 func gitlab(ctx context.Context, c *lookup.Client, api lookup.API) *call {
-	if api.URL == "" {
-		api.URL = gitlabAPI
-	}
+	api = address(api, "gitlab")
 	api.URL = strings.TrimSuffix(strings.TrimSuffix(api.URL, "/"), "/api/v4") + "/api/v4"
 	return &call{ctx: ctx, client: c, api: api, header: bearer(api), explain: func(status int, answer []byte) (string, bool) {
 		switch {

@@ -53,15 +53,12 @@ func basic(credential string) http.Header {
 	return http.Header{"Authorization": {"Basic " + base64.StdEncoding.EncodeToString([]byte(credential))}}
 }
 
-// address is an API with the address of the sender's own service, if it has no other one.
-func address(api lookup.API, own string) (lookup.API, error) {
+// address is an API with the address of the sender's own service, if the webhook has no apiURL.
+func address(api lookup.API, provider string) lookup.API {
 	if api.URL == "" {
-		api.URL = own
+		api.URL = native.ByProvider(provider).API
 	}
-	if api.URL == "" {
-		return api, lookup.Fail("the webhook has no apiURL", true)
-	}
-	return api, nil
+	return api
 }
 
 // noted reads what a delivery says, as far as it has the documented shape.
@@ -91,7 +88,7 @@ func described(m Message, most int) string {
 	if m.Why != "" {
 		text += ": " + m.Why
 	}
-	return said(text, most)
+	return oneLine(text, most)
 }
 
 // result is how a run stands, for checks.
@@ -117,7 +114,7 @@ func (m Message) result() result {
 }
 
 // checkName names the check of an automation.
-func checkName(m Message) string { return "triphammer/" + said(m.Automation, maxName) }
+func checkName(m Message) string { return "triphammer/" + oneLine(m.Automation, maxName) }
 
 // has tells whether a refusal's text has one of the words.
 func has(answer []byte, words ...string) bool {

@@ -13,9 +13,7 @@ import (
 	"triphammer/server/lookup"
 )
 
-const (
-	jiraNeeds = "the permissions Browse projects, Add comments and Edit own comments; in a service desk, a licence of an agent"
-)
+const jiraNeeds = "the permissions Browse projects, Add comments and Edit own comments; in a service desk, a licence of an agent"
 
 // jiraSender answers in issues of Jira Cloud, by
 // https://developer.atlassian.com/cloud/jira/platform/rest/v3/api-group-issue-comments/. Data Center does
@@ -90,11 +88,8 @@ func jiraPlace(e *native.Event, d native.Delivery) (Place, error) {
 	return p, nil
 }
 
-func jira(ctx context.Context, c *lookup.Client, api lookup.API) (*call, error) {
-	api, err := address(api, "")
-	if err != nil {
-		return nil, err
-	}
+func jira(ctx context.Context, c *lookup.Client, api lookup.API) *call {
+	api = address(api, "jira")
 	header := bearer(api)
 	if credential := strings.TrimSpace(api.Secret.Reveal()); strings.Contains(credential, ":") {
 		header = basic(credential)
@@ -112,7 +107,7 @@ func jira(ctx context.Context, c *lookup.Client, api lookup.API) (*call, error) 
 			return "the issue or the comment is gone, or the credential may not see it", false
 		}
 		return "", false
-	}}, nil
+	}}
 }
 
 // jiraBody is the body of a request that writes a text.
@@ -143,10 +138,7 @@ func jiraPost(ctx context.Context, c *lookup.Client, api lookup.API, p Place, te
 	if err != nil {
 		return Posted{}, err
 	}
-	j, err := jira(ctx, c, api)
-	if err != nil {
-		return Posted{}, err
-	}
+	j := jira(ctx, c, api)
 	var answer struct{ ID string }
 	if err := j.do(http.MethodPost, "/rest/api/3/issue"+at(p.Thread)+"/comment", body, &answer); err != nil {
 		return Posted{}, err
@@ -162,18 +154,12 @@ func jiraEdit(ctx context.Context, c *lookup.Client, api lookup.API, p Place, po
 	if err != nil {
 		return err
 	}
-	j, err := jira(ctx, c, api)
-	if err != nil {
-		return err
-	}
+	j := jira(ctx, c, api)
 	return j.do(http.MethodPut, "/rest/api/3/issue"+at(p.Thread)+"/comment"+at(posted.ID)+"?notifyUsers=false", body, new(struct{}))
 }
 
 func jiraFind(ctx context.Context, c *lookup.Client, api lookup.API, p Place, marker string) (Posted, bool, error) {
-	j, err := jira(ctx, c, api)
-	if err != nil {
-		return Posted{}, false, err
-	}
+	j := jira(ctx, c, api)
 	self, err := c.Remember("jira account", j.api, "self", func() (string, error) {
 		var answer struct{ AccountID string }
 		err := j.do(http.MethodGet, "/rest/api/3/myself", nil, &answer)

@@ -15,22 +15,20 @@ import (
 	"triphammer/server/lookup"
 )
 
-const (
-	linearAPI   = "https://api.linear.app"
-	linearNeeds = "the scopes read and write; in agent sessions, the token of the app itself (actor=app, app:mentionable, app:assignable)"
-)
+const linearNeeds = "the scopes read and write; in agent sessions, the token of the app itself (actor=app, app:mentionable, app:assignable)"
 
 // linearSender answers in agent sessions and issues of Linear, by
 // https://linear.app/developers/agent-interaction and the schema of its package @linear/sdk. Every
 // text has an identifier of ours, so that a text that is sent twice is there once.
 var linearSender = &Sender{
-	Provider: "linear", API: linearAPI,
-	Paces:   []Pace{{Writes: 1000, Per: time.Hour}}, // of the 1,500 requests of a key
-	MaxText: 60_000,
-	Place:   linearPlace,
-	Text:    (&dialect{write: linearText, bytes: 60_000}).text,
-	Sign:    linearSign, Post: linearPost, Edit: linearEdit, Find: linearFind,
+	Provider: "linear",
+	Paces:    []Pace{{Writes: 1000, Per: time.Hour}}, // of the 1,500 requests of a key
+	MaxText:  60_000,
+	Place:    linearPlace,
+	Text:     (&dialect{write: linearText, bytes: 60_000}).text,
+	Sign:     linearSign, Post: linearPost, Edit: linearEdit, Find: linearFind,
 	Needs: linearNeeds,
+	Every: 20 * time.Minute, // Linear takes half an hour without a word for an end
 }
 
 var linearMarkdown = &markdown{
@@ -134,9 +132,7 @@ func (e linearErrors) explain() (sentence string, rate bool) {
 
 // linear makes a query, or a mutation. Linear takes its own API keys without the word Bearer.
 func linear(ctx context.Context, c *lookup.Client, api lookup.API, query string, variables map[string]any, data any) error {
-	if api.URL == "" {
-		api.URL = linearAPI
-	}
+	api = address(api, "linear")
 	header := bearer(api)
 	if key := strings.TrimSpace(api.Secret.Reveal()); strings.HasPrefix(key, "lin_api_") {
 		header.Set("Authorization", key)

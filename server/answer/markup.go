@@ -277,14 +277,14 @@ func lies(said, to string) bool {
 // markerWord begins the marker of a text of ours.
 const markerWord = "triphammer:"
 
-// mark is the marker in a text. Only characters that no markup changes are in it.
+// mark is a marker as it stands in a text. Only characters that no markup changes are in it.
 func mark(marker string) string {
 	return markerWord + strings.Map(func(r rune) rune {
-		if r < 0x80 && (unicode.IsLetter(r) || unicode.IsDigit(r) || r == '_') {
+		if r < 0x80 && (unicode.IsLetter(r) || unicode.IsDigit(r) || r == '_' || r == ':') {
 			return r
 		}
 		return '_'
-	}, marker)
+	}, strings.TrimPrefix(marker, markerWord))
 }
 
 var falseMarker = regexp.MustCompile(markerWord + `(\S)`)
@@ -424,8 +424,8 @@ func split(s span, closes bool) (all []span) {
 	return all
 }
 
-// cut keeps the first characters of a text. left is how many; it is less than 0 after a cut.
-func cut(blocks []block, left *int) (kept []block) {
+// shortened keeps the first characters of a text. left is how many; it is less than 0 after a cut.
+func shortened(blocks []block, left *int) (kept []block) {
 	for _, b := range blocks {
 		if *left <= 0 {
 			if *left == 0 {
@@ -440,7 +440,7 @@ func cut(blocks []block, left *int) (kept []block) {
 				if *left <= 0 {
 					break
 				}
-				s.text = cutText(s.text, left)
+				s.text = shortText(s.text, left)
 				spans = append(spans, s)
 			}
 			if *left == 0 && len(spans) < len(b.spans) {
@@ -448,14 +448,14 @@ func cut(blocks []block, left *int) (kept []block) {
 			}
 			b.spans = spans
 		case codeBlock:
-			b.text = cutText(b.text, left)
+			b.text = shortText(b.text, left)
 		default:
 			var items [][]block
 			for _, item := range b.items {
 				if *left < 0 {
 					break
 				}
-				if item = cut(item, left); len(item) > 0 {
+				if item = shortened(item, left); len(item) > 0 {
 					items = append(items, item)
 				}
 			}
@@ -466,7 +466,7 @@ func cut(blocks []block, left *int) (kept []block) {
 	return kept
 }
 
-func cutText(said string, left *int) string {
+func shortText(said string, left *int) string {
 	runes := []rune(said)
 	if len(runes) <= *left {
 		*left -= len(runes)

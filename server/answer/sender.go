@@ -75,7 +75,6 @@ type Pace struct {
 // Sender is a service that takes answers.
 type Sender struct {
 	Provider string
-	API      string // the address of the sender's own service; empty: the webhook must have an apiURL
 	Paces    []Pace
 	MaxText  int // bytes of one text
 	// Place finds where an event is answered. Its error is a sentence that says why the event
@@ -100,6 +99,9 @@ type Sender struct {
 	Check func(ctx context.Context, c *lookup.Client, api lookup.API, p Place, m Message) (Posted, error)
 	// Needs is the permission that the credential needs, for the guide, doctor and errors.
 	Needs string
+	// Every is how often the text that a run has started is edited again while it works, because
+	// the sender takes a long silence for an end; 0: never.
+	Every time.Duration
 }
 
 // Senders are all senders that take answers, sorted by provider. Callers must not change them.

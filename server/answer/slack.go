@@ -13,17 +13,14 @@ import (
 	"triphammer/server/lookup"
 )
 
-const (
-	slackAPI   = "https://slack.com/api"
-	slackNeeds = "the scopes chat:write and reactions:write, and channels:history, groups:history, im:history and mpim:history; the app must be in the channel"
-)
+const slackNeeds = "the scopes chat:write and reactions:write, and channels:history, groups:history, im:history and mpim:history; the app must be in the channel"
 
 // slackSender answers in threads of Slack, by https://docs.slack.dev/reference/methods.
 var slackSender = &Sender{
-	Provider: "slack", API: slackAPI,
-	Paces:   []Pace{{Writes: 1, Per: time.Second, Place: true}, {Writes: 50, Per: time.Minute}},
-	MaxText: slackBytes,
-	Place:   slackPlace,
+	Provider: "slack",
+	Paces:    []Pace{{Writes: 1, Per: time.Second, Place: true}, {Writes: 50, Per: time.Minute}},
+	MaxText:  slackBytes,
+	Place:    slackPlace,
 	// Slack takes 4,000 characters of text, and the rest of the message is small.
 	Text: (&dialect{write: slackMessage, bytes: slackBytes, chars: 4000}).text,
 	Sign: slackSign, Post: slackPost, Edit: slackEdit, Find: slackFind,
@@ -88,9 +85,7 @@ var slackSentences = map[string]string{
 
 // slack calls a method. Slack answers 200 with an error, too.
 func slack(ctx context.Context, c *lookup.Client, api lookup.API, method string, body any, into *slackAnswer) error {
-	if api.URL == "" {
-		api.URL = slackAPI
-	}
+	api = address(api, "slack")
 	r := lookup.Request{Method: http.MethodPost, Path: "/" + method, Header: bearer(api), Body: body, Into: into}
 	if query, is := body.(url.Values); is {
 		r.Method, r.Path, r.Body = http.MethodGet, r.Path+"?"+query.Encode(), nil

@@ -15,21 +15,18 @@ import (
 	"triphammer/server/lookup"
 )
 
-const (
-	teamsAPI   = "https://smba.trafficmanager.net/teams"
-	teamsNeeds = "a bot that is in the team: the secret of apiSecretName is its TENANT/APPLICATION:PASSWORD"
-)
+const teamsNeeds = "a bot that is in the team: the secret of apiSecretName is its TENANT/APPLICATION:PASSWORD"
 
 // teamsSender answers in threads of Microsoft Teams, by
 // https://learn.microsoft.com/azure/bot-service/rest-api/bot-framework-rest-connector-api-reference. An
 // outgoing webhook cannot write: a bot that is in the team does. Bots cannot list messages.
 var teamsSender = &Sender{
-	Provider: "teams", API: teamsAPI,
-	Paces:   []Pace{{Writes: 7, Per: time.Second, Place: true}, {Writes: 60, Per: 30 * time.Second, Place: true}, {Writes: 1800, Per: time.Hour, Place: true}},
-	MaxText: 25_000, // Teams takes 28 KB
-	Place:   teamsPlace,
-	Text:    (&dialect{write: teamsText, bytes: 25_000}).text,
-	Post:    teamsPost, Edit: teamsEdit,
+	Provider: "teams",
+	Paces:    []Pace{{Writes: 7, Per: time.Second, Place: true}, {Writes: 60, Per: 30 * time.Second, Place: true}, {Writes: 1800, Per: time.Hour, Place: true}},
+	MaxText:  25_000, // Teams takes 28 KB
+	Place:    teamsPlace,
+	Text:     (&dialect{write: teamsText, bytes: 25_000}).text,
+	Post:     teamsPost, Edit: teamsEdit,
 	Needs: teamsNeeds,
 }
 
@@ -77,7 +74,7 @@ func teamsPlace(_ *native.Event, d native.Delivery) (Place, error) {
 	noted(d, &b)
 	p := Place{Provider: "teams", Container: b.Data.Channel.ID, Thread: b.Conversation.ID}
 	if b.From.ID != "" {
-		p.Asker = b.From.ID + " " + said(b.From.Name, 100)
+		p.Asker = b.From.ID + " " + oneLine(b.From.Name, 100)
 	}
 	if p.Thread == "" {
 		return Place{}, errors.New("the event names no conversation")
@@ -96,10 +93,7 @@ func teams(ctx context.Context, c *lookup.Client, api lookup.API) (*call, error)
 	if bot == nil {
 		return nil, lookup.Fail("Teams takes answers of a bot only: it needs "+teamsNeeds, true)
 	}
-	api, err := address(api, teamsAPI)
-	if err != nil {
-		return nil, err
-	}
+	api = address(api, "teams")
 	tenant := bot[1]
 	if tenant == "" {
 		tenant = "botframework.com"

@@ -32,7 +32,7 @@ func (d *dialect) text(m Message) string {
 	said := parse(m.Text)
 	write := func(runes, pulls, why int) string {
 		left := runes
-		return d.write(layout(m, cut(said, &left), pulls, why), m)
+		return d.write(layout(m, shortened(said, &left), pulls, why), m)
 	}
 	if text := write(maxRunes, maxPulls, maxWhy); d.fits(text) {
 		return text
@@ -56,26 +56,26 @@ func (d *dialect) text(m Message) string {
 	return write(0, 0, 0)
 }
 
-// said is a text that is not Markdown, cut to a number of characters.
-func said(text string, runes int) string {
+// oneLine is a text that is not Markdown, cut to a number of characters.
+func oneLine(text string, runes int) string {
 	if most := 64 * (runes + 1); len(text) > most {
 		text = strings.ToValidUTF8(text[:most], "")
 	}
 	text = strings.Join(strings.Fields(clean(text)), " ")
-	return cutText(text, &runes)
+	return shortText(text, &runes)
 }
 
 // layout is a message: what happened, what the agent said (as a quotation), pull requests, and the run.
 func layout(m Message, agent []block, pulls, why int) (all []block) {
-	first := []span{{text: said(m.Automation, maxName), bold: true}}
+	first := []span{{text: oneLine(m.Automation, maxName), bold: true}}
 	if m.Asker != "" {
 		first = append([]span{{text: m.Asker, mention: true}, {text: " "}}, first...)
 	}
-	reason := said(m.Why, why)
+	reason := oneLine(m.Why, why)
 	switch m.State {
 	case Started:
 		sentence := " has started."
-		if m.Took > 0 {
+		if m.Took >= time.Minute {
 			sentence = " has been working for " + took(m.Took) + "."
 		}
 		first = append(first, span{text: sentence})
@@ -86,7 +86,7 @@ func layout(m Message, agent []block, pulls, why int) (all []block) {
 		}
 		first = append(first, span{text: sentence})
 	default:
-		outcome := said(m.Outcome, maxName)
+		outcome := oneLine(m.Outcome, maxName)
 		if outcome == "" {
 			outcome = "has ended"
 		}
@@ -106,7 +106,7 @@ func layout(m Message, agent []block, pulls, why int) (all []block) {
 
 // named are the links to the pull requests.
 func named(addresses []string, most int) []block {
-	addresses = slices.DeleteFunc(slices.Clone(addresses), func(a string) bool { return said(a, maxName) == "" })
+	addresses = slices.DeleteFunc(slices.Clone(addresses), func(a string) bool { return oneLine(a, maxName) == "" })
 	if len(addresses) == 0 || most == 0 {
 		return nil
 	}
@@ -123,7 +123,7 @@ func named(addresses []string, most int) []block {
 		if to := web(address); to != "" {
 			spans = append(spans, span{text: to, to: to})
 		} else {
-			spans = append(spans, span{text: said(address, maxName), code: true})
+			spans = append(spans, span{text: oneLine(address, maxName), code: true})
 		}
 	}
 	return []block{{spans: guarded(spans)}}
@@ -131,7 +131,7 @@ func named(addresses []string, most int) []block {
 
 // facts are the run, and what it took.
 func facts(m Message) []span {
-	run := span{text: "Run " + said(m.Run, maxName), to: web(m.Link)}
+	run := span{text: "Run " + oneLine(m.Run, maxName), to: web(m.Link)}
 	spans := []span{run}
 	if m.State == Ended && m.Took > 0 {
 		spans = append(spans, span{text: " · " + took(m.Took)})

@@ -19,7 +19,7 @@ var askers = map[string]string{
 	"jira": "5b10ac8d82e05b22cc7d4ef5", "teams": "29:1sampleAda Ada Byron", "azure_devops": "54d125f7-0000-4000-8000-000000000001 Ada Byron",
 }
 
-const testMarker = "0123456789abcdef0123456789abcdef"
+const testMarker = "triphammer:run_0123456789abc:0123456789abcdef0123456789abcdef"
 
 func message(state string) Message {
 	m := Message{State: state, Automation: "fix-bug", Run: "run_8Fk2", Link: "https://triphammer.example.com/runs/run_8Fk2", Marker: testMarker}

@@ -57,7 +57,7 @@ func (f *Failure) Uncertain() bool { return f.uncertain }
 // Request is a request to a sender's API.
 type Request struct {
 	Method string
-	Path   string      // below the address of the API; a whole address if it begins with https://
+	Path   string      // below the address of the API
 	Header http.Header // with the credential
 	Body   any         // a form (url.Values), bytes, or else a value that is sent as JSON; nil: no body
 	Into   any         // where the answer's JSON goes; nil: the answer is not read
@@ -79,10 +79,10 @@ func (c *Client) Do(ctx context.Context, api API, r Request) error {
 	if err != nil {
 		return &failure{text: "the request cannot be written", final: true}
 	}
-	address := r.Path
-	if !strings.HasPrefix(address, "https://") {
-		address = strings.TrimSuffix(api.URL, "/") + r.Path
+	if api.URL == "" {
+		return &failure{text: "its address is not known: the webhook has no apiURL", final: true}
 	}
+	address := strings.TrimSuffix(api.URL, "/") + r.Path
 	connected := false
 	traced := httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { connected = true }})
 	req, err := http.NewRequestWithContext(traced, r.Method, address, bytes.NewReader(body))
