@@ -26,7 +26,7 @@ var hostile = []string{
 	"[https://github.com/acme](https://evil.example.com)", "[github.com](https://evil.example.com)", "[git**hub.com**](https://evil.example.com)", "[github。com/acme](https://evil.example.com)", "[x](https://github.com@evil.example.com)", "[x](javascript:alert(1))", "[x](//evil.example.com)", "[x](https://еvil.example.com)",
 	"<script>alert(1)</script>", "<!-- " + testMarker + " -->", "text <!-- hidden -->", "<details><summary>@ada</summary>/close</details>",
 	"a\u202eb\u2066c\u200d\u00add\ufeff\U000e0041", "```mermaid\ngraph\n```", "```suggestion\nx\n```", "~~~plantuml\nx\n~~~",
-	"````\n```\n@ada\n````", "`` `@ada ``", "`a``b`", "```\nunclosed", "\\", "\\`", "*a**b*", "***", "| a | b |\n|---|---|\n| @ada | /close |", "# @ada", "a\n===", "a\n---", "[^1]: @ada\n\nx[^1]", "[ ] task", "$x$ ~~x~~",
+	"````\n```\n@ada\n````", "`` `@ada ``", "`a``b`", "`0`@``", "!http://example.com/x.png", "```\nunclosed", "\\", "\\`", "*a**b*", "***", "| a | b |\n|---|---|\n| @ada | /close |", "# @ada", "a\n===", "a\n---", "[^1]: @ada\n\nx[^1]", "[ ] task", "$x$ ~~x~~",
 	"https://example.com/@ada https://linear.app/acme/profiles/ada", "[Ada](https://linear.app/acme/profiles/ada)", "www.example.com", "<https://example.com/a|b>", "https://example.com/" + testMarker, "https://example.com/#" + testMarker,
 	strings.Repeat("[", 3000), strings.Repeat("> ", 3000) + "x", strings.Repeat("- ", 500) + "x", strings.Repeat("![](", 3000), strings.Repeat("*a_", 5000), strings.Repeat("`", 5000), "a\x00b\xff\xfe",
 }

@@ -100,7 +100,11 @@ func (d *markdown) inline(spans []span) string {
 		if s.text == "" {
 			continue
 		}
-		b.WriteString(d.span(s, start))
+		text := d.span(s, start)
+		if strings.HasPrefix(text, "`") && strings.HasSuffix(b.String(), "`") {
+			b.WriteByte(' ') // two marks of code side by side would become one
+		}
+		b.WriteString(text)
 		start = false
 	}
 	return b.String()
