@@ -401,7 +401,8 @@ func linearForge(f *forge) {
 				nodes = append(nodes, n)
 			}
 			return 200, map[string]any{"data": map[string]any{"viewer": map[string]any{"id": ownAccount}, "thing": map[string]any{"texts": map[string]any{
-				"nodes": nodes, "pageInfo": map[string]any{"hasNextPage": from+100 < len(f.texts), "endCursor": strconv.Itoa(from + 100)}}}}}
+				"nodes": nodes, "pageInfo": map[string]any{"hasNextPage": from+100 < len(f.texts), "endCursor": strconv.Itoa(from + 100)},
+			}}}}
 		}
 		for _, what := range []string{"agentActivity", "comment"} {
 			if strings.Contains(query, "{ "+what+"(id: $id)") {

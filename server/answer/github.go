@@ -245,8 +245,10 @@ func githubSelf(g *call) (string, error) {
 		}
 		graph := *g
 		graph.api.URL = strings.TrimSuffix(strings.TrimSuffix(g.api.URL, "/"), "/v3") // an Enterprise Server has /api/v3 and /api/graphql
-		err := g.client.Do(g.ctx, graph.api, lookup.Request{Method: http.MethodPost, Path: "/graphql", Header: g.header, Reads: true, Explain: g.explain,
-			Body: map[string]string{"query": "{ viewer { login } }"}, Into: &answer})
+		err := g.client.Do(g.ctx, graph.api, lookup.Request{
+			Method: http.MethodPost, Path: "/graphql", Header: g.header, Reads: true, Explain: g.explain,
+			Body: map[string]string{"query": "{ viewer { login } }"}, Into: &answer,
+		})
 		if err == nil && answer.Data.Viewer.Login == "" {
 			err = lookup.Fail("does not say whose the credential is", false)
 		}

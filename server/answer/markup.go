@@ -49,7 +49,7 @@ const (
 
 // Limits of an agent's text, which is hostile. A parser's time grows with the square of some marks.
 const (
-	maxRunes    = 4000     // of the text that people see (SPEC 22.2)
+	maxRunes    = 4000     // of the text that people see
 	maxMarkdown = 24 << 10 // bytes
 	maxBrackets = 400
 	maxDepth    = 4    // of lists and quotations
