@@ -52,6 +52,7 @@ const (
 	maxRunes    = 4000     // of the text that people see
 	maxMarkdown = 24 << 10 // bytes
 	maxBrackets = 400
+	maxMarks    = 2000 // of emphasis
 	maxDepth    = 4    // of lists and quotations
 	maxAddress  = 1000 // bytes
 )
@@ -71,7 +72,7 @@ func parse(markdown string) []block {
 	if len(markdown) > maxMarkdown {
 		markdown = strings.ToValidUTF8(markdown[:maxMarkdown], "")
 	}
-	if strings.Count(markdown, "[") > maxBrackets || nested.MatchString(markdown) {
+	if strings.Count(markdown, "[") > maxBrackets || strings.Count(markdown, "*")+strings.Count(markdown, "_") > maxMarks || nested.MatchString(markdown) {
 		var all []block
 		for part := range strings.SplitSeq(markdown, "\n\n") {
 			all = append(all, plain(part)...)
@@ -275,7 +276,7 @@ func lies(said, to string) bool {
 }
 
 // markerWord begins the marker of a text of ours.
-const markerWord = "triphammer:"
+const markerWord = "triphammer:run_"
 
 // mark is a marker as it stands in a text. Only characters that no markup changes are in it.
 func mark(marker string) string {
@@ -286,8 +287,6 @@ func mark(marker string) string {
 		return '_'
 	}, strings.TrimPrefix(marker, markerWord))
 }
-
-var falseMarker = regexp.MustCompile(markerWord + `(\S)`)
 
 // clean takes away what people do not see, such as control characters and marks of direction, and
 // what could be taken for a marker of ours.
@@ -306,7 +305,7 @@ func clean(said string) string {
 		}
 		return r
 	}, said)
-	return falseMarker.ReplaceAllString(said, markerWord+" $1")
+	return strings.ReplaceAll(said, markerWord, "triphammer: run_")
 }
 
 // code is the text of a block of code.

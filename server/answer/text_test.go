@@ -108,3 +108,25 @@ func TestCut(t *testing.T) {
 		}
 	}
 }
+
+// TestWeb: what is an address of the web, and how it is written.
+func TestWeb(t *testing.T) {
+	for address, want := range map[string]string{
+		"https://triphammer:8080/runs/run_8fk2": "https://triphammer:8080/runs/run_8fk2", "http://[::1]:8080/a": "http://[::1]:8080/a",
+		" HTTPS://Example.com/A?b=c&d#e ": "https://example.com/A?b=c&d#e", "https://example.com/a(b)'c\"<>|@[]": "https://example.com/a%28b%29%27c%22%3C%3E%7C%40%5B%5D",
+		"https://example.com/%2e%zz": "", "https://user@example.com/": "", "https://user:x@example.com/": "", "ftp://example.com/": "", "javascript:alert(1)": "", "//example.com": "", "/a": "", "": "",
+		"https://": "", "https://exаmple.com/": "", "https://a b/": "", "https://example.com/" + strings.Repeat("x", 1000): "", "https://example.com/#" + testMarker: "",
+	} {
+		if got := web(address); got != want {
+			t.Errorf("%q is %q, want %q", address, got, want)
+		}
+	}
+	for said, lie := range map[string]bool{
+		"here": false, "the log of run 7": false, "https://example.com/a": false, "example.com/a": false, "EXAMPLE.com/a/": false,
+		"example.com": true, "github.com": true, "www.x": true, "ｇｉｔｈｕｂ．ｃｏｍ": true, "git\u200bhub.com": true, "http://": true, "see github.com now": true,
+	} {
+		if lies(said, "https://example.com/a") != lie {
+			t.Errorf("%q: want %v", said, lie)
+		}
+	}
+}
