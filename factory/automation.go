@@ -24,6 +24,8 @@ type Automation struct {
 	Retry          Retry
 	Budget         Budget
 	Subject        *native.Template // what its events are about; nil: as the events themselves say
+	StartedBy      []string         // who may start it (SPEC 24.1), as the file says; nil: whoever can
+	MaxPerPerson   int64            // runs of one person in an hour (SPEC 24.1); 0: no limit
 	MaxRunsPerHour int64            // the server pauses the automation if it starts more; 0: the server's own limit
 }
 
@@ -113,6 +115,9 @@ func (l *loader) automation(d *document) *Automation {
 		named[name] = name != ""
 	}
 	l.warnOfRef(d, a)
+	if !l.opt.Strict {
+		l.starters(d, a)
+	}
 	return a
 }
 
@@ -137,6 +142,7 @@ func (l *loader) bounds(d *document, a *Automation) {
 			d.Error(n.At, schema.InvalidValue, `subject: "{service.name}/{alert.id}" is an example`, err.Error())
 		}
 	}
+	a.MaxPerPerson = int64(amount(d, "maxRunsPerPersonPerHour", maxPerHour))
 	a.MaxRunsPerHour = int64(amount(d, "maxRunsPerHour", maxPerHour))
 	if a.Retry.Attempts = int(amount(d, "retry.attempts", maxAttempts)); a.Retry.Attempts > 1 {
 		a.Retry.Delay = cmp.Or(time.Duration(amount(d, "retry.delaySeconds", maxSeconds)*float64(time.Second)), DefaultRetryDelay)

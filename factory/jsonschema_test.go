@@ -443,8 +443,10 @@ func schemaRules() map[string]object {
 		"factory.agentDefaults": {"allOf": all(oneModel, keptHost, object{"if": onWorker, "then": object{"required": []any{"workerHost"}}})},
 		"agent":                 {"allOf": all(oneModel, keptHost)},
 
-		"automation":       {"allOf": all(oneModel, keptHost), "definitions": filterDefinitions()},
-		"automation.agent": {"x-triphammer-reference": "agents"},
+		"automation":                         {"allOf": all(oneModel, keptHost), "definitions": filterDefinitions()},
+		"automation.agent":                   {"x-triphammer-reference": "agents"},
+		"automation.startedBy":               {"x-triphammer-person": "The events of all triggers name a person, who can be what the list says.", "examples": []any{[]any{"write"}}},
+		"automation.maxRunsPerPersonPerHour": {"x-triphammer-person": "The events of a trigger name a person."},
 		"automation.triggers": {
 			"x-triphammer-unique-by": []any{"schedule.name"},
 			"examples":               []any{[]any{object{"provider": "webhook", "event": "received", "filter": object{"webhooks": []any{"deploys"}}}}},
@@ -564,8 +566,9 @@ func schemaRules() map[string]object {
 		"automation.budget.usd": maxSpending, "automation.budget.tokens": maxSpending, "automation.budget.turns": maxSpending,
 		"automation.budget.usdPerDay": maxSpending, "automation.budget.tokensPerDay": maxSpending,
 		"automation.retry.attempts": maxAttempts, "automation.retry.delaySeconds": maxSeconds, "automation.maxRunsPerHour": maxPerHour,
+		"automation.maxRunsPerPersonPerHour": maxPerHour,
 	} {
-		rules[path] = object{"exclusiveMinimum": 0, "maximum": most}
+		rules[path] = merged(rules[path], object{"exclusiveMinimum": 0, "maximum": most})
 	}
 	return rules
 }

@@ -90,7 +90,7 @@ func TestRules(t *testing.T) {
 		"a provider's matcher": {
 			files{
 				"factory.yaml": format + "agentDefaults: {model: m}\n", "agents/a/agent.md": lead,
-				"automations/a.md": "---\ntriggers:\n- {provider: github, event: pull_request_opened, filter: {pr_numbers: ['7'], labels: x, baseBranches: [a], base_branches: [b]}}\n---\n",
+				"automations/a.md": "---\nenabled: false\ntriggers:\n- {provider: github, event: pull_request_opened, filter: {pr_numbers: ['7'], labels: x, baseBranches: [a], base_branches: [b]}}\n---\n",
 			},
 			[]string{schema.InvalidFilter, schema.InvalidFilter, schema.InvalidFilter},
 			[]string{schema.InvalidFilter, schema.InvalidFilter, schema.InvalidFilter},

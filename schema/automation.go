@@ -16,6 +16,8 @@ var Automation = Shape{Type: TypeMap, Keys: append(slices.Clone(Settings.Keys),
 	)}},
 	Key{Name: "subject", Own: true, Shape: nonBlank},
 	Key{Name: "maxRunsPerHour", Own: true, Default: "60", Shape: integer},
+	Key{Name: "startedBy", Own: true, Shape: Shape{Type: TypeList, NonEmpty: true, Elem: &nonBlank}},
+	Key{Name: "maxRunsPerPersonPerHour", Own: true, Shape: integer},
 	Key{Name: "triggers", Required: true, Shape: Shape{Type: TypeList, NonEmpty: true, Elem: &Shape{Type: TypeMap, Keys: []Key{
 		{Name: "provider", Required: true, Ruled: true, Shape: nonBlank},
 		{Name: "event", Required: true, Ruled: true, Shape: nonBlank},

@@ -42,6 +42,10 @@ var Codes = []Code{
 		NoSender, "A trigger names an event of a sender, and no webhook of the factory takes that sender's deliveries, so that the trigger fires nothing.",
 		"Add the webhook file that the hint names, and give its URL to the sender.",
 	},
+	{
+		AnybodyStarts, "On a public repository, anybody can start the runs of an automation: with a comment, an issue, a review or a pull request from a fork.",
+		"Say who may: `startedBy: [write]` in the automation's file. The rules are in definitions.md.",
+	},
 	{NotHere, "What the definition asks for cannot act on this server as it is set up: the message says what happens instead. It is found at apply, by `plan` and by `validate --server`, and `automations list` and `doctor` show it as long as it holds. While no server runs, nothing is said of what depends on one.", "Set the server up for it, as the message says, or change the definition. It changes no verdict."},
 	{Deprecated, "A key or a value has another name now.", "Write the new name; the old one is still read."},
 	{LikelyScheme, "How this sender signs is known from one implementation alone, or disputed in a detail: its deliveries may be refused.", "Let the sender send a test delivery, and look at it with `triphammer deliveries list`."},

@@ -61,6 +61,7 @@ const (
 	StrayFile     = "TH_STRAY_FILE"
 	NoEffect      = "TH_NO_EFFECT"
 	NoSender      = "TH_NO_SENDER"
+	AnybodyStarts = "TH_ANYBODY_STARTS"
 	NotHere       = "TH_NOT_HERE"
 	Deprecated    = "TH_DEPRECATED"
 	LikelyScheme  = "TH_LIKELY_SCHEME"

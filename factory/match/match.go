@@ -53,6 +53,8 @@ type Match struct {
 	Identity string
 	// Subject is what the event is about (SPEC 21.1); empty: nothing says so.
 	Subject string
+	// Person is whose act the sender's event is (SPEC 24.1), as native.Person.String says it.
+	Person string
 }
 
 // Index is the candidates of one webhook. It is immutable and safe for
@@ -116,7 +118,7 @@ func (x *Index) Match(d Delivery, dst []Match) (matched []Match, open []native.Q
 	fired, undecided := x.native.Match(p, room[:0])
 	for _, n := range fired {
 		e := x.triggers[n].Event
-		dst = append(dst, Match{Candidate: x.natives[n], Event: e, Identity: e.Identity(p), Subject: e.SubjectOf(p)})
+		dst = append(dst, Match{Candidate: x.natives[n], Event: e, Identity: e.Identity(p), Subject: e.SubjectOf(p), Person: e.PersonOf(p).String()})
 	}
 	// A candidate keeps its first match: the match by filters on the delivery, if there is one.
 	slices.SortStableFunc(dst[from:], func(a, b Match) int { return cmp.Compare(a.Candidate, b.Candidate) })

@@ -19,6 +19,10 @@ var azureDevOps = &Sender{
 			},
 			Same: azureSame, Link: first("resource._links.html.href", "resource.revision._links.html.href"),
 			Subject: thing(azureField("System.TeamProject"), "#", first("resource.workItemId", "resource.id")),
+			By: azurePerson(either(
+				at("resource.revisedBy.uniqueName"), azureAddress(azureField("System.ChangedBy")),
+				when(azureIs("workitem.created"), azureAddress(azureField("System.CreatedBy"))),
+			)),
 		},
 		{
 			Name: "pull_request", Doc: "A pull request is created, changed or commented on, or its merge is tried.",
@@ -33,6 +37,11 @@ var azureDevOps = &Sender{
 				thing(azureRepo("resource.repository"), "!", at("resource.pullRequestId")),
 				thing(azureRepo("resource.pullRequest.repository"), "!", at("resource.pullRequest.pullRequestId")),
 			),
+			// Of another change, the payload does not say whose it is.
+			By: azurePerson(either(
+				when(azureIs("git.pullrequest.created"), at("resource.createdBy.uniqueName")),
+				when(azureIs(azureComment), at("resource.comment.author.uniqueName")),
+			)),
 		},
 		{
 			Name: "push", Doc: "Somebody pushes commits or a tag, or deletes a branch or a tag.",
@@ -43,6 +52,7 @@ var azureDevOps = &Sender{
 			},
 			Same: azureSame, Link: first("resource.repository.remoteUrl"),
 			Subject: thing(azureRepo("resource.repository"), "/", ref(at("resource.refUpdates[].name"))),
+			By:      azurePerson(at("resource.pushedBy.uniqueName")),
 		},
 	},
 	heads: []head{
@@ -81,6 +91,27 @@ var (
 
 func azureEvent(names ...string) [][]Condition {
 	return [][]Condition{{{Source: at("eventType"), OneOf: names}}}
+}
+
+func azureIs(event string) Condition {
+	return Condition{Source: at("eventType"), OneOf: []string{event}}
+}
+
+// azurePerson is named by the address with which people sign in, in any case.
+func azurePerson(name Source) *Who {
+	return identified(mapped("in lower case", name, func(name string) []string { return []string{strings.ToLower(name)} }), Source{})
+}
+
+// azureAddress is the address in a text such as Ada Byron <ada@example.com>.
+func azureAddress(s Source) Source {
+	return mapped("the address in", s, func(text string) []string {
+		address, closed := strings.CutSuffix(text, ">")
+		at := strings.LastIndex(address, " <")
+		if at < 0 || !closed {
+			return nil
+		}
+		return []string{address[at+2:]}
+	})
 }
 
 // azureRepo is a repository in its project.

@@ -21,17 +21,17 @@ var github = &Sender{
 				{Name: "paths", From: at("commits[].added[]", "commits[].modified[]", "commits[].removed[]"), Kind: Glob},
 			},
 			Same: []Source{at("repository.id"), at("ref"), at("before"), at("after")}, Link: first("compare"),
-			Subject: thing(githubRepo, "/", ref(at("ref"))),
+			Subject: thing(githubRepo, "/", ref(at("ref"))), By: githubPusher,
 		},
-		githubIssue("issue_created", "Somebody opens an issue.", "opened", githubIssueLabels),
+		public(githubIssue("issue_created", "Somebody opens an issue.", "opened", githubIssueLabels)),
 		githubIssue("issue_labeled", "An issue gets a label.", "labeled", githubNewLabel),
-		githubPull("pull_request_opened", "Somebody opens a pull request, also a draft.", githubPullLabels, githubAction("opened")),
-		githubPull("pull_request_ready", "A draft becomes ready for review.", githubPullLabels, githubAction("ready_for_review")),
-		githubPull("pull_request_closed", "A pull request is closed without a merge.", githubPullLabels, githubAction("closed"), Condition{Source: at("pull_request.merged"), OneOf: []string{"true"}, Not: true}),
+		public(githubPull("pull_request_opened", "Somebody opens a pull request, also a draft.", githubPullLabels, githubAction("opened"))),
+		public(githubPull("pull_request_ready", "A draft becomes ready for review.", githubPullLabels, githubAction("ready_for_review"))),
+		public(githubPull("pull_request_closed", "A pull request is closed without a merge.", githubPullLabels, githubAction("closed"), Condition{Source: at("pull_request.merged"), OneOf: []string{"true"}, Not: true})),
 		githubPull("pull_request_merged", "A pull request is merged.", githubPullLabels, githubAction("closed"), Condition{Source: at("pull_request.merged"), OneOf: []string{"true"}}),
 		githubPull("pull_request_labeled", "A pull request gets a label.", githubNewLabel, githubAction("labeled")),
-		githubPull("pull_request_synchronized", "New commits are pushed to a pull request.", githubPullLabels, githubAction("synchronize")),
-		githubPull("pull_request_reopened", "A closed pull request is opened again.", githubPullLabels, githubAction("reopened")),
+		public(githubPull("pull_request_synchronized", "New commits are pushed to a pull request.", githubPullLabels, githubAction("synchronize"))),
+		public(githubPull("pull_request_reopened", "A closed pull request is opened again.", githubPullLabels, githubAction("reopened"))),
 		{
 			Name: "issue_mentioned", Doc: "Somebody is mentioned in a new issue, or in a new comment on one.",
 			In: [][]Condition{
@@ -40,7 +40,7 @@ var github = &Sender{
 			},
 			Keys: []Key{githubRepos, {Name: "mentioned", From: githubMentioned("issue.body"), Fold: mentionName}, githubIssueLabels},
 			Same: []Source{at("issue.id"), at("comment.id")}, Link: first("comment.html_url", "issue.html_url"),
-			Subject: githubNumber("issue.number"),
+			Subject: githubNumber("issue.number"), By: githubPerson, Public: true,
 		},
 		{
 			Name: "pull_request_mentioned", Doc: "Somebody is mentioned in a new pull request, or in a new comment or review on one.",
@@ -52,21 +52,21 @@ var github = &Sender{
 			},
 			Keys: []Key{githubRepos, {Name: "mentioned", From: githubMentioned("pull_request.body"), Fold: mentionName}, githubAnyLabels},
 			Same: []Source{at("issue.id", "pull_request.id"), at("comment.id"), at("review.id")}, Link: first("comment.html_url", "review.html_url", "pull_request.html_url"),
-			Subject: githubNumber("issue.number", "pull_request.number"),
+			Subject: githubNumber("issue.number", "pull_request.number"), By: githubPerson, Public: true,
 		},
 		{
 			Name: "issue_assigned", Doc: "An issue is assigned to somebody: once for each person.",
 			In:   [][]Condition{{githubEvent("issues"), githubAction("assigned")}},
 			Keys: []Key{githubRepos, githubNewAssignee, githubIssueLabels},
 			Same: []Source{at("issue.id"), at("issue.updated_at"), at("assignee.id")}, Link: first("issue.html_url"),
-			Subject: githubNumber("issue.number"),
+			Subject: githubNumber("issue.number"), By: githubPerson,
 		},
 		{
 			Name: "pull_request_assigned", Doc: "A pull request is assigned to somebody: once for each person.",
 			In:   [][]Condition{{githubEvent("pull_request"), githubAction("assigned")}},
 			Keys: []Key{githubRepos, githubNewAssignee, githubPullLabels},
 			Same: []Source{at("pull_request.id"), at("pull_request.updated_at"), at("assignee.id")}, Link: first("pull_request.html_url"),
-			Subject: githubNumber("pull_request.number"),
+			Subject: githubNumber("pull_request.number"), By: githubPerson,
 		},
 		{
 			Name: "pull_request_review_requested", Doc: "A person or a team is asked for a review: once for each.",
@@ -77,7 +77,7 @@ var github = &Sender{
 				{Name: "reviewer_teams", From: at("requested_team.slug"), Fold: strings.ToLower, Both: true},
 			},
 			Same: []Source{at("pull_request.id"), at("pull_request.updated_at"), at("requested_reviewer.id", "requested_team.id")}, Link: first("pull_request.html_url"),
-			Subject: githubNumber("pull_request.number"),
+			Subject: githubNumber("pull_request.number"), By: githubPerson, Public: true,
 		},
 		{
 			Name: "pull_request_review_submitted", Doc: "Somebody submits a review.",
@@ -89,7 +89,7 @@ var github = &Sender{
 				{Name: "review_states", From: at("review.state"), Fold: strings.ToLower},
 			},
 			Same: []Source{at("review.id")}, Link: first("review.html_url"),
-			Subject: githubNumber("pull_request.number"),
+			Subject: githubNumber("pull_request.number"), By: githubPerson, Public: true,
 		},
 		githubChecks("check_suite_completed", "All checks of a commit have ended.", "check_suite"),
 		githubChecks("workflow_run_completed", "A workflow of GitHub Actions has ended.", "workflow_run",
@@ -99,14 +99,14 @@ var github = &Sender{
 			In:   [][]Condition{{githubEvent("check_run"), githubAction("rerequested")}},
 			Keys: []Key{githubRepos},
 			Same: []Source{at("check_run.id"), at("check_run.completed_at"), at("check_run.check_suite.updated_at")}, Link: first("check_run.html_url"),
-			Subject: githubCommit("check_run"),
+			Subject: githubCommit("check_run"), By: githubPerson,
 		},
 		{
 			Name: "check_suite_rerequested", Doc: "Somebody asks to run all checks of a commit again.",
 			In:   [][]Condition{{githubEvent("check_suite"), githubAction("rerequested")}},
 			Keys: []Key{githubRepos},
 			Same: []Source{at("check_suite.id"), at("check_suite.updated_at")}, Link: first("repository.html_url"),
-			Subject: githubCommit("check_suite"),
+			Subject: githubCommit("check_suite"), By: githubPerson,
 		},
 	},
 	heads: []head{
@@ -173,6 +173,67 @@ func githubCommit(object string) Source {
 	return either(thing(githubRepo, "#", pull), thing(githubRepo, "@", at(object+".head_sha")))
 }
 
+// githubPerson is the sender of an event. What it may do at a repository stands in the payload only as far as
+// the association of what it wrote tells (https://docs.github.com/graphql/reference/enums#commentauthorassociation).
+var githubPerson = &Who{
+	Login: at("sender.login"), ID: at("sender.id"), Bot: Condition{Source: at("sender.type"), OneOf: []string{"Bot"}},
+	Author: first("issue.user.id", "pull_request.user.id"), Roles: githubRoles,
+	Asks: map[string]*Ask{RoleWrite: githubPermission, RoleOwner: githubPermission, RoleMember: githubMembership},
+}
+
+// githubPusher is nobody if the names of pusher and sender differ, as they do if no person pushed.
+var githubPusher = &Who{
+	Login: Source{Doc: "sender.login, if pusher.name is the same", places: placesOf("sender.login", "pusher.name"), read: func(p *Payload) []string {
+		if pusher := p.values["pusher.name"]; len(pusher) > 0 && !slices.EqualFunc(pusher, p.values["sender.login"], strings.EqualFold) {
+			return nil
+		}
+		return p.values["sender.login"]
+	}},
+	ID: githubPerson.ID, Bot: githubPerson.Bot, Roles: githubRoles, Asks: githubPerson.Asks,
+}
+
+var (
+	githubPermission = &Ask{Name: "sender_permission", Of: []Source{at("repository.full_name"), at("sender.login"), at("sender.id")}}
+	githubMembership = &Ask{Name: "sender_membership", Of: []Source{
+		either(at("organization.login"), when(Condition{Source: at("repository.owner.type"), OneOf: []string{"Organization"}}, at("repository.owner.login"))),
+		at("sender.login"), at("sender.id"),
+	}}
+)
+
+// githubRoles are the roles that the payload gives the sender: what it wrote says how it is associated with
+// the repository, and the repository of a person names its owner.
+var githubRoles = func() Source {
+	wrote := []string{"comment", "review", "issue", "pull_request"}
+	places := placesOf("sender.id", "repository.owner.id", "repository.owner.type")
+	for _, object := range wrote {
+		places = append(places, placesOf(object+".user.id", object+".author_association")...)
+	}
+	return Source{Doc: "author_association of what the sender wrote, repository.owner", places: places, read: func(p *Payload) []string {
+		sender := p.values["sender.id"]
+		if slices.Equal(p.values["repository.owner.id"], sender) && !slices.Contains(p.values["repository.owner.type"], "Organization") {
+			return []string{RoleOwner, RoleMember, RoleWrite}
+		}
+		for _, object := range wrote {
+			if !slices.Equal(p.values[object+".user.id"], sender) {
+				continue
+			}
+			switch strings.Join(p.values[object+".author_association"], "") {
+			case "OWNER":
+				return []string{RoleOwner, RoleMember, RoleWrite}
+			case "MEMBER":
+				return []string{RoleMember}
+			}
+		}
+		return nil
+	}}
+}()
+
+// public is an event that anybody can cause on a public repository.
+func public(e *Event) *Event {
+	e.Public = true
+	return e
+}
+
 func githubEvent(name string) Condition {
 	return Condition{Source: at(header("X-GitHub-Event")), OneOf: []string{name}}
 }
@@ -207,7 +268,7 @@ func githubIssue(name, doc, action string, labels Key) *Event {
 			{Name: "authors", From: at("issue.user.login"), Fold: strings.ToLower},
 		},
 		Same: []Source{at("issue.id"), at("issue.updated_at"), at("label.id")}, Link: first("issue.html_url"),
-		Subject: githubNumber("issue.number"),
+		Subject: githubNumber("issue.number"), By: githubPerson,
 	}
 }
 
@@ -225,7 +286,7 @@ func githubPull(name, doc string, labels Key, when ...Condition) *Event {
 			labels,
 		},
 		Same: []Source{at("pull_request.id"), at("pull_request.updated_at"), at("pull_request.head.sha"), at("label.id")}, Link: first("pull_request.html_url"),
-		Subject: githubNumber("pull_request.number"),
+		Subject: githubNumber("pull_request.number"), By: githubPerson,
 	}
 }
 

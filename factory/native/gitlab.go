@@ -25,7 +25,7 @@ var gitlab = &Sender{
 			// Two people may approve within a second, and an approval changes nothing of the request.
 			Same:    []Source{at("object_attributes.id"), at("object_attributes.updated_at"), at("object_attributes.action"), at("user.id")},
 			Link:    first("object_attributes.url"),
-			Subject: thing(gitlabProject, "!", at("object_attributes.iid")),
+			Subject: thing(gitlabProject, "!", at("object_attributes.iid")), By: gitlabPerson, Public: true,
 		},
 		{
 			Name: "bot_mentioned", Doc: "Somebody mentions an account of the webhook in a new comment, merge request or issue.",
@@ -46,6 +46,7 @@ var gitlab = &Sender{
 				when(gitlabKind("work_item"), thing(gitlabProject, "#", at("object_attributes.iid"))),
 				thing(gitlabProject, "!", at("merge_request.iid")), thing(gitlabProject, "#", first("issue.iid", "work_item.iid")), thing(gitlabProject, "@", at("commit.id")),
 			),
+			By: gitlabPerson, Public: true,
 		},
 		{
 			Name: "push", Doc: "Somebody pushes commits, or deletes a branch.",
@@ -56,7 +57,7 @@ var gitlab = &Sender{
 				{Name: "paths", From: at("commits[].added[]", "commits[].modified[]", "commits[].removed[]"), Kind: Glob},
 			},
 			Same: []Source{at("project.id"), at("ref"), at("before"), at("after")}, Link: first("project.web_url"),
-			Subject: thing(gitlabProject, "/", ref(at("ref"))),
+			Subject: thing(gitlabProject, "/", ref(at("ref"))), By: gitlabPusher,
 		},
 	},
 	heads: []head{
@@ -87,6 +88,22 @@ var gitlabRepos = Key{Name: "repos", From: at("project.path_with_namespace"), Fo
 // gitlabProject is a project, with the host of a server of one's own before it.
 var gitlabProject = ofSite("gitlab.com", first("project.web_url", "object_attributes.url"), at("project.path_with_namespace"))
 
+// gitlabPerson is the user of an event. No payload says what a user may do.
+var gitlabPerson = gitlabUser("user.username", "user.id", either(
+	when(gitlabKind("note"), first("merge_request.author_id", "issue.author_id", "work_item.author_id")),
+	when(Condition{Source: gitlabKind("note").Source, OneOf: []string{"note"}, Not: true}, at("object_attributes.author_id")),
+))
+
+var gitlabPusher = gitlabUser("user_username", "user_id", Source{})
+
+func gitlabUser(login, id string, author Source) *Who {
+	ask := &Ask{Name: "sender_access", Of: []Source{at("project.id"), at(id)}}
+	return &Who{
+		Login: at(login), ID: at(id), Author: author, Bot: Condition{Source: gitlabBotsIn(at(login))},
+		Asks: map[string]*Ask{RoleWrite: ask, RoleMember: ask, RoleOwner: ask},
+	}
+}
+
 func gitlabKind(kind string) Condition {
 	return Condition{Source: at("object_kind"), OneOf: []string{kind}}
 }
@@ -95,12 +112,14 @@ func gitlabKind(kind string) Condition {
 // (https://docs.gitlab.com/user/project/settings/project_access_tokens/).
 var gitlabBot = regexp.MustCompile(`^(project|group)_\d+_bot(_|\d*$)`)
 
-var gitlabBots = mapped("users of access tokens in", at("user.username"), func(name string) []string {
-	if gitlabBot.MatchString(name) {
-		return []string{name}
-	}
-	return nil
-})
+func gitlabBotsIn(names Source) Source {
+	return mapped("users of access tokens in", names, func(name string) []string {
+		if gitlabBot.MatchString(name) {
+			return []string{name}
+		}
+		return nil
+	})
+}
 
 // gitlabMention holds if new text mentions an account of the webhook, and neither that account
 // nor a bot wrote it. Older servers send no action with a comment.
@@ -113,7 +132,7 @@ func gitlabMention(kind, text, action string) []Condition {
 		gitlabKind(kind), isNew,
 		{Source: at("object_attributes.system"), OneOf: []string{"true"}, Not: true},
 		{Source: accounts(at("user.username")), Not: true},
-		{Source: gitlabBots, Not: true},
+		{Source: gitlabBotsIn(at("user.username")), Not: true},
 		mentioned(accounts(mentions("-._/", at(text)))),
 	}
 }

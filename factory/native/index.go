@@ -155,7 +155,12 @@ func (x *Index) Match(p *Payload, dst []int) ([]int, []Open) {
 		}
 		slices.Sort(woken)
 		for _, n := range slices.Compact(woken) {
-			switch questions, ok := x.accepts(n, rows); {
+			questions, ok := x.accepts(n, rows)
+			if s := x.triggers[n].StartedBy; ok && s != nil {
+				may, open, _, _ := e.event.admits(s, p)
+				ok, questions = may || len(open) > 0, append(questions, open...)
+			}
+			switch {
 			case ok && len(questions) == 0:
 				dst = append(dst, n)
 			case ok:

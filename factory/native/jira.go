@@ -18,7 +18,7 @@ var jira = &Sender{
 			Name: "issue_created", Doc: "Somebody creates an issue.",
 			In:   [][]Condition{{jiraEvent("jira:issue_created")}},
 			Keys: []Key{jiraProjects, {Name: "labels", From: at("issue.fields.labels[]")}},
-			Same: []Source{at("issue.id")}, Link: jiraPage, Subject: at("issue.key"),
+			Same: []Source{at("issue.id")}, Link: jiraPage, Subject: at("issue.key"), By: jiraPerson,
 		},
 		{
 			Name: "issue_labeled", Doc: "An issue gets a label, also when it is created.",
@@ -27,13 +27,13 @@ var jira = &Sender{
 				{jiraEvent("jira:issue_updated"), {Source: jiraNewLabels}},
 			},
 			Keys: []Key{jiraProjects, {Name: "labels", From: jiraAnyNewLabels}},
-			Same: []Source{at("issue.id"), at("changelog.id")}, Link: jiraPage, Subject: at("issue.key"),
+			Same: []Source{at("issue.id"), at("changelog.id")}, Link: jiraPage, Subject: at("issue.key"), By: jiraPerson,
 		},
 		{
 			Name: "status_changed", Doc: "An issue gets another status.",
 			In:   [][]Condition{{jiraEvent("jira:issue_updated"), {Source: jiraNewStatus}}},
 			Keys: []Key{jiraProjects, {Name: "status_ids", From: jiraNewStatus}},
-			Same: []Source{at("issue.id"), at("changelog.id")}, Link: jiraPage, Subject: at("issue.key"),
+			Same: []Source{at("issue.id"), at("changelog.id")}, Link: jiraPage, Subject: at("issue.key"), By: jiraPerson,
 		},
 		{
 			Name: "agent_session_created", Doc: "Somebody mentions an account of the webhook in a new comment, or assigns an issue to it.",
@@ -52,10 +52,19 @@ var jira = &Sender{
 				{Name: "labels", From: at("issue.fields.labels[]"), Ask: &Ask{Name: "issue_labels", Of: []Source{at("issue.id")}, Unless: given("issue.fields.labels")}},
 				{Name: "keywords", From: at("comment.body", "issue.fields.summary", "issue.fields.description"), Kind: Word, Fold: keyword},
 			},
-			Same: []Source{at("issue.id"), at("comment.id"), at("changelog.id")}, Link: jiraPage, Subject: at("issue.key"),
+			Same: []Source{at("issue.id"), at("comment.id"), at("changelog.id")}, Link: jiraPage, Subject: at("issue.key"), By: jiraPerson,
 		},
 	},
 }
+
+// jiraPerson is who changed or commented; on Data Center people have names. An older comment that comes with a
+// change has an author of its own.
+var jiraPerson = &Who{
+	Login: jiraUser, ID: jiraUser, Author: first("issue.fields.creator.accountId", "issue.fields.creator.name"),
+	Bot: Condition{Source: first("user.accountType", "comment.author.accountType"), OneOf: []string{"app"}},
+}
+
+var jiraUser = first("user.accountId", "user.name", "comment.author.accountId", "comment.author.name")
 
 var (
 	jiraProjects = Key{Name: "project_keys", From: at("issue.fields.project.key"), Fold: strings.ToUpper}

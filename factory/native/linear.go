@@ -38,7 +38,7 @@ var linear = &Sender{
 				{Name: "creator_ids", From: at("data.userId", "data.user.id")},
 			},
 			Same: []Source{at("data.id")}, Link: first("url"),
-			Subject: at("data.issue.identifier"),
+			Subject: at("data.issue.identifier"), By: identified(first("data.userId", "data.user.id"), Source{}),
 		},
 		{
 			Name: "agent_session_created", Doc: "Somebody mentions the Linear app of the webhook, or assigns an issue to it.",
@@ -49,7 +49,7 @@ var linear = &Sender{
 				{Name: "keywords", From: at("agentSession.comment.body", "agentSession.issue.title", "agentSession.issue.description"), Kind: Word, Fold: keyword},
 			},
 			Same: []Source{at("agentSession.id")}, Link: first("agentSession.url", "agentSession.issue.url"),
-			Subject: at("agentSession.issue.identifier"),
+			Subject: at("agentSession.issue.identifier"), By: identified(first("agentSession.creatorId", "agentSession.creator.id"), Source{}),
 		},
 	},
 }
@@ -101,7 +101,7 @@ func linearIssue(name, doc string, labels Key, in ...[]Condition) *Event {
 			{Name: "creator_ids", From: at("data.creatorId", "data.creator.id")},
 		},
 		Same: []Source{at("data.id"), at("data.updatedAt")}, Link: first("url", "data.url"),
-		Subject: at("data.identifier"),
+		Subject: at("data.identifier"), By: identified(first("actor.id"), first("data.creatorId", "data.creator.id")),
 	}
 }
 

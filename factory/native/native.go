@@ -61,6 +61,9 @@ type Event struct {
 	// Subject is what the event is about, without the provider (SPEC 21.1): events with one subject
 	// belong together. It has at most one value.
 	Subject Source
+	By      *Who // whose act it is; nil: the event is nobody's
+	// Public tells that on a public repository anybody can cause the event (SPEC 24.1).
+	Public bool
 }
 
 // Key is a filter key of an event.
@@ -173,6 +176,14 @@ func (e *Event) eachSource(visit func(Source)) {
 	}
 	visit(e.Link)
 	visit(e.Subject)
+	if w := e.By; w != nil {
+		for _, s := range []Source{w.Login, w.ID, w.Author, w.Bot.Source, w.Roles} {
+			visit(s)
+		}
+		for _, a := range w.Asks {
+			a.eachSource(visit)
+		}
+	}
 }
 
 func (a *Ask) eachSource(visit func(Source)) {
@@ -223,6 +234,11 @@ func (s *Sender) Questions() []string {
 			note(k.Ask)
 			if k.Names != nil {
 				note(k.Names.Ask)
+			}
+		}
+		if e.By != nil {
+			for _, a := range e.By.Asks {
+				note(a)
 			}
 		}
 	}

@@ -11,7 +11,7 @@ var slack = &Sender{
 	Events: []*Event{
 		{
 			Name: "app_mention", Doc: "Somebody mentions the app in a channel.",
-			In: [][]Condition{{slackType("app_mention"), slackByPerson, slackUnedited}}, Keys: slackMessage, Same: slackTime, Subject: slackThread,
+			In: [][]Condition{{slackType("app_mention"), slackByPerson, slackUnedited}}, Keys: slackMessage, Same: slackTime, Subject: slackThread, By: slackPerson,
 		},
 		slackPosted("message_posted", "Somebody posts a message in a channel that the app is in.", "channel", "group"),
 		slackPosted("message_dm", "Somebody writes a direct message to the app, alone or in a group.", "im", "mpim"),
@@ -29,6 +29,7 @@ var slack = &Sender{
 			},
 			Same:    []Source{at("team_id"), at("event.event_ts"), at("event.user"), at("event.reaction")},
 			Subject: thing(thing(at("team_id"), "/", at("event.item.channel")), "/", at("event.item.ts")),
+			By:      identified(at("event.user"), at("event.item_user")),
 		},
 		{
 			Name: "member_joined_channel", Doc: "Somebody joins a channel.",
@@ -39,6 +40,7 @@ var slack = &Sender{
 			},
 			Same:    []Source{at("team_id"), at("event.channel"), at("event.user"), at("event.event_ts")},
 			Subject: thing(at("team_id"), "/", at("event.channel")),
+			By:      identified(at("event.user"), Source{}),
 		},
 	},
 }
@@ -53,6 +55,9 @@ var (
 
 	// slackThread is the thread of a message: a message that is no reply begins one.
 	slackThread = thing(thing(at("team_id"), "/", at("event.channel")), "/", first("event.thread_ts", "event.ts"))
+
+	// slackPerson is who wrote a message; the author of a thread wrote its first message.
+	slackPerson = identified(at("event.user"), first("event.parent_user_id", "event.user"))
 
 	slackByPerson = Condition{Source: at("event.bot_id"), Not: true}
 	// slackUnedited holds unless the message was edited: Slack sends an event for a mention that an edit adds, too.
@@ -75,7 +80,7 @@ func slackPosted(name, doc string, kinds ...string) *Event {
 	return &Event{
 		Name: name, Doc: doc,
 		In:   [][]Condition{{slackType("message"), {Source: at("event.channel_type"), OneOf: kinds}, slackByPerson, slackNew}},
-		Keys: slackMessage, Same: slackTime, Subject: slackThread,
+		Keys: slackMessage, Same: slackTime, Subject: slackThread, By: slackPerson,
 	}
 }
 

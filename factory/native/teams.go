@@ -11,12 +11,12 @@ var teams = &Sender{
 		{
 			Name: "app_mention", Doc: "Somebody mentions the webhook's name in a channel.",
 			In:   [][]Condition{{teamsMessage}},
-			Keys: teamsKeys, Same: []Source{at("conversation.id"), at("id")}, Subject: at("conversation.id"),
+			Keys: teamsKeys, Same: []Source{at("conversation.id"), at("id")}, Subject: at("conversation.id"), By: identified(first("from.aadObjectId", "from.id"), Source{}),
 		},
 		{
 			Name: "message_posted", Doc: "A message comes from a channel. An outgoing webhook sends those alone that mention it.",
 			In:   [][]Condition{{teamsMessage}},
-			Keys: teamsKeys, Same: []Source{at("conversation.id"), at("id")}, Subject: at("conversation.id"),
+			Keys: teamsKeys, Same: []Source{at("conversation.id"), at("id")}, Subject: at("conversation.id"), By: identified(first("from.aadObjectId", "from.id"), Source{}),
 		},
 	},
 }

@@ -17,6 +17,8 @@ import (
 type Trigger struct {
 	Event   *Event
 	Filters []Filter // all must hold
+	// StartedBy are those who may start it, if all filters hold; nil: whoever can.
+	StartedBy *Starters
 }
 
 // Filter is one filter key of a trigger with its values, in canonical form.
@@ -140,17 +142,28 @@ func (t *Trigger) Explain(p *Payload) Verdict {
 		values, open := f.values(p)
 		if open != nil {
 			v.Open = append(v.Open, *open)
-			note(filter.Condition{Path: f.Key.Name, Want: f.want(), Got: cmp.Or(p.Open[*open], p.Open[Question{}], "not in the payload: needs apiSecretName")})
+			note(filter.Condition{Path: f.Key.Name, Want: f.want(), Got: p.why(*open)})
 			continue
 		}
 		c := filter.Condition{Path: f.Key.Name, Want: f.want(), Got: show(values), OK: f.holds(values)}
 		refused = refused || !c.OK
 		note(c)
 	}
+	if t.StartedBy != nil {
+		c, open := t.StartedBy.explain(t.Event, p)
+		v.Open = append(v.Open, open...)
+		refused = refused || !c.OK && len(open) == 0
+		note(c)
+	}
 	if refused {
 		v.Open = nil // no answer changes the verdict
 	}
 	return v
+}
+
+// why says why a question has no answer.
+func (p *Payload) why(q Question) string {
+	return cmp.Or(p.Open[q], p.Open[Question{}], "not in the payload: needs apiSecretName")
 }
 
 func (p *Payload) describe() string {

@@ -23,6 +23,8 @@ type Delivery struct {
 	TestBy      string    `json:"test_by,omitempty"` // the person for whom the server sent the delivery as a test
 	// Paused are the automations that matched but were paused.
 	Paused []string `json:"paused,omitempty"`
+	// Limited are the automations that have started enough for the person of the event, with the reason in words.
+	Limited map[string]string `json:"limited,omitempty"`
 	// Repeats are the automations that matched an event which another webhook had already
 	// reported.
 	Repeats []Repeat `json:"repeats,omitempty"`

@@ -241,6 +241,8 @@ func becameOf(d api.Delivery) Became {
 	switch n := len(d.StartedRuns); {
 	case n == 0 && len(d.Paused) > 0:
 		return Became{strings.Join(d.Paused, ", ") + " was paused", "it started nothing"}
+	case n == 0 && len(d.Limited) > 0:
+		return Became{"Its person has started enough", "it started nothing"}
 	case n == 0 && len(d.Repeats) > 0:
 		return Became{"The event was reported before", "by " + d.Repeats[0].Of}
 	case n == 0 && d.RunsStarted != nil && *d.RunsStarted > 0:

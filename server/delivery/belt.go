@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -145,8 +146,8 @@ func (s *Service) explainMatch(ctx context.Context, b *belt, trace *Trace, hook 
 		b.pass(StageRun, join(strings.Join(runs, ", "), s.startedNothing(d)))
 	case trace.Waiting:
 		b.stop(StageMatched, strings.Join(trace.Asked, "; "))
-	case len(d.Paused)+len(d.Repeats) > 0:
-		b.pass(StageMatched, join(terms.Counted(len(d.Paused)+len(d.Repeats), "automation"), ownSubjects(trace)))
+	case len(d.Paused)+len(d.Repeats)+len(d.Limited) > 0:
+		b.pass(StageMatched, join(terms.Counted(len(d.Paused)+len(d.Repeats)+len(d.Limited), "automation"), ownSubjects(trace)))
 		b.stop(StageRun, s.startedNothing(d))
 	case hook == nil:
 		b.stop(StageMatched, "no automation wanted it; the reason is not known: "+why)
@@ -161,13 +162,24 @@ func (s *Service) explainMatch(ctx context.Context, b *belt, trace *Trace, hook 
 		if len(trace.Matches) == 1 {
 			detail = "the one enabled automation on this webhook did not want it"
 		}
-		detail = join(detail, strings.Join(trace.Asked, ", "))
+		detail = join(detail, mayNot(trace.Matches), strings.Join(trace.Asked, ", "))
 		if len(trace.Disabled) > 0 {
 			detail += "; disabled: " + automationsOf(trace.Disabled)
 		}
 		b.stop(StageMatched, detail)
 	}
 	return nil
+}
+
+// mayNot says which automations the person of the event may not start (SPEC 24.1).
+func mayNot(results []match.Result) string {
+	var parts []string
+	for _, r := range results {
+		if r.Path == native.StartedBy {
+			parts = append(parts, fmt.Sprintf("%s may be started by %s, and came from %s", r.Automation, r.Want, r.Got))
+		}
+	}
+	return strings.Join(parts, ", ")
 }
 
 // eventsOf names the events of the sender that a delivery has, the page of the thing that they
@@ -238,6 +250,9 @@ func (s *Service) startedNothing(d *store.Delivery) string {
 	}
 	for _, r := range d.Repeats {
 		parts = append(parts, fmt.Sprintf("another webhook reported the same event: %s started %s", r.Of, r.Automation))
+	}
+	for _, name := range slices.Sorted(maps.Keys(d.Limited)) {
+		parts = append(parts, name+" started nothing: "+d.Limited[name])
 	}
 	return strings.Join(parts, ", ")
 }

@@ -367,7 +367,7 @@ func (s *Service) record(ctx context.Context, hook *applier.Webhook, d store.Del
 func (s *Service) runs(ctx context.Context, hook *applier.Webhook, body []byte, matched []match.Match) (runs []store.NewRun) {
 	for _, m := range matched {
 		r := run.FromAutomation(hook.Revision, hook.Automations[m.Candidate], store.SourceWebhook)
-		r.Webhook, r.Subject = hook.Def.Name, m.Subject
+		r.Webhook, r.Subject, r.Person = hook.Def.Name, m.Subject, m.Person
 		if m.Event != nil {
 			r.Source = m.Event.Sender.Source
 			if len(hook.Revision.Raising(m.Event.Sender)) > 1 {

@@ -289,6 +289,8 @@ func wantedDetail(c match.Candidate, m match.Result) string {
 		return "a trigger wants the delivery"
 	case len(m.Open) > 0:
 		return "what only the sender's API knows decides"
+	case m.Path == native.StartedBy:
+		return "the person of the event may not start it"
 	}
 	return "no trigger wants the delivery"
 }

@@ -80,7 +80,7 @@ func FromRun(ctx context.Context, st *store.Store, of *store.Run, by Caller, res
 	r := store.NewRun{
 		Factory: of.Factory, Automation: of.Automation, Source: of.Source, Title: of.Title, CreatorKind: by.CreatorKind, CreatorName: by.CreatorName,
 		Webhook: of.Webhook, Commit: of.Commit, SpecHash: of.SpecHash, ParentID: of.ParentID, Schedule: of.Schedule,
-		DeliveryID: of.DeliveryID, RetryOf: of.ID, Priority: of.Priority, Subject: of.Subject,
+		DeliveryID: of.DeliveryID, RetryOf: of.ID, Priority: of.Priority, Subject: of.Subject, Person: of.Person,
 	}
 	if of.Automation == "" {
 		if r.Metadata, err = metadataOf(ctx, st, of, nil); err != nil {

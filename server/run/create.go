@@ -38,7 +38,7 @@ const (
 func FromAutomation(r *applier.Revision, a *applier.Automation, source string) store.NewRun {
 	return store.NewRun{
 		Factory: r.Factory, Automation: a.Def.Name, Source: source, Title: a.Def.Name, CreatorKind: "automation", CreatorName: a.Def.Name,
-		Commit: r.Commit.Hash, SpecHash: a.SpecHash, MaxPerHour: a.Def.MaxRunsPerHour,
+		Commit: r.Commit.Hash, SpecHash: a.SpecHash, MaxPerHour: a.Def.MaxRunsPerHour, MaxPerPerson: a.Def.MaxPerPerson,
 	}
 }
 

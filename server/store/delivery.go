@@ -82,12 +82,16 @@ type Delivery struct {
 	// Repeats are the automations that matched an event which another webhook had reported
 	// before, so that this delivery did not start them.
 	Repeats []Repeat
+	// Limited are the automations that matched but have started enough for the person of the event, with
+	// the reason in words (SPEC 24.1).
+	Limited map[string]string
 }
 
 // withheld is why automations that matched started nothing, as it is stored.
 type withheld struct {
-	Paused  []string         `json:"paused,omitempty"`
-	Repeats map[string]int64 `json:"repeats,omitempty"` // by automation: the delivery that started it
+	Paused  []string          `json:"paused,omitempty"`
+	Repeats map[string]int64  `json:"repeats,omitempty"` // by automation: the delivery that started it
+	Limited map[string]string `json:"limited,omitempty"`
 }
 
 // RunRef names a run that a delivery started.
@@ -283,7 +287,7 @@ func (s *Deliveries) record(tx *engine.Tx, d *NewDelivery, row deliveryRow) (Rec
 	if err := s.store.Lookups.ask(tx, id, d.Waiting); err != nil {
 		return Recorded{}, err
 	}
-	if len(not.Paused)+len(not.Repeats) == 0 {
+	if len(not.Paused)+len(not.Repeats)+len(not.Limited) == 0 {
 		return out, nil
 	}
 	why, err := not.text()
@@ -295,7 +299,7 @@ func (s *Deliveries) record(tx *engine.Tx, d *NewDelivery, row deliveryRow) (Rec
 
 // text is how it is stored.
 func (w *withheld) text() (string, error) {
-	if len(w.Paused)+len(w.Repeats) == 0 {
+	if len(w.Paused)+len(w.Repeats)+len(w.Limited) == 0 {
 		return "", nil
 	}
 	text, err := json.Marshal(w)
@@ -328,6 +332,17 @@ func (s *Deliveries) start(tx *engine.Tx, id DeliveryID, d *NewDelivery, not *wi
 			not.Repeats[d.Runs[i].Automation] = int64(of)
 			continue
 		}
+		person, full, err := s.store.Runs.personal(tx, &d.Runs[i])
+		if err != nil {
+			return nil, err
+		}
+		if full != "" {
+			if not.Limited == nil {
+				not.Limited = make(map[string]string)
+			}
+			not.Limited[d.Runs[i].Automation] = full
+			continue
+		}
 		starts, err := s.store.Runs.guarded(tx, &d.Runs[i])
 		if err != nil {
 			return nil, err
@@ -335,6 +350,9 @@ func (s *Deliveries) start(tx *engine.Tx, id DeliveryID, d *NewDelivery, not *wi
 		if !starts {
 			not.Paused = append(not.Paused, d.Runs[i].Automation)
 			continue
+		}
+		if person != nil {
+			person.starts = append(person.starts, micros(s.Now()))
 		}
 		run, err := s.store.Runs.insert(tx, &d.Runs[i], id)
 		if err != nil {
@@ -370,7 +388,7 @@ func scanDelivery(rows *sql.Rows) (*Delivery, error) {
 			if err != nil {
 				return nil, err
 			}
-			d.Paused, d.Detail = not.Paused, ""
+			d.Paused, d.Limited, d.Detail = not.Paused, not.Limited, ""
 			for _, name := range slices.Sorted(maps.Keys(not.Repeats)) {
 				d.Repeats = append(d.Repeats, Repeat{name, DeliveryID(not.Repeats[name])})
 			}

@@ -44,7 +44,7 @@ type groupCache struct {
 	ids   map[group]int64
 	specs map[[32]byte]specFields
 	// guards of the automations, which must not count a run that was rolled back.
-	guards map[Pausable]*guard
+	guards map[startsOf]*guard
 	pauses pauses
 	live   map[string]ApplyID // by factory
 	rates  map[string][]int64 // by the webhook's UID: when deliveries came that count

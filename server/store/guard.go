@@ -4,6 +4,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"triphammer/server/store/internal/engine"
@@ -17,6 +18,12 @@ const guardTime = time.Hour
 // guardian pauses an automation itself.
 const guardian = "loop guard"
 
+// startsOf is whose runs a guard counts: those of an automation, or of them those for one person.
+type startsOf struct {
+	Pausable
+	person string // as personKey has it; empty: all
+}
+
 // guard is what the writer remembers of an automation, so that a delivery reads nothing.
 type guard struct {
 	starts []int64 // times of its runs in the last hour, the oldest first
@@ -28,29 +35,34 @@ func (s *Runs) Guard(most int64) { s.maxPerHour.Store(most) }
 
 // recentStarts are the times of an automation's runs, but for those that a person started
 // again. It takes its four values twice: for the queue and for the runs that have left it.
-const recentStarts = `SELECT created_at FROM runs WHERE state = 'QUEUED'
+const recentStarts = `SELECT created_at, person FROM runs WHERE state = 'QUEUED'
 	AND group_id IN (SELECT id FROM run_groups WHERE automation = $1 AND factory = $2) AND id >= $3 AND retry_of = 0 AND created_at > $4
-	UNION ALL SELECT created_at FROM runs WHERE state IN ('HELD', 'INPROGRESS', 'SUCCEEDED', 'FAILED', 'CANCELLED') AND state <> 'QUEUED'
+	UNION ALL SELECT created_at, person FROM runs WHERE state IN ('HELD', 'INPROGRESS', 'SUCCEEDED', 'FAILED', 'CANCELLED') AND state <> 'QUEUED'
 	AND group_id IN (SELECT id FROM run_groups WHERE automation = $5 AND factory = $6) AND id >= $7 AND retry_of = 0 AND created_at > $8
 	ORDER BY 1`
 
 // guardOf finds what is known of an automation.
-func (s *Runs) guardOf(tx *engine.Tx, k Pausable) (*guard, error) {
+func (s *Runs) guardOf(tx *engine.Tx, k startsOf) (*guard, error) {
 	if g := s.groups.guards[k]; g != nil {
 		return g, nil
 	}
 	g := &guard{}
 	var from int64
-	err := tx.Row("SELECT counts_from FROM guards WHERE factory = $1 AND automation = $2", []any{k.Factory, k.Name}, &from)
-	if err != nil && !errors.Is(err, ErrNotFound) {
-		return nil, err
+	if k.person == "" {
+		err := tx.Row("SELECT counts_from FROM guards WHERE factory = $1 AND automation = $2", []any{k.Factory, k.Name}, &from)
+		if err != nil && !errors.Is(err, ErrNotFound) {
+			return nil, err
+		}
 	}
 	since := max(from, micros(s.Now().Add(-guardTime)))
 	groups, least := []any{k.Name, k.Factory}, engine.IDAt(timeOf(since))
-	err = tx.Each(recentStarts, append(append(groups, least, since), append(groups, least, since)...), func(rows *sql.Rows) (bool, error) {
+	err := tx.Each(recentStarts, append(append(groups, least, since), append(groups, least, since)...), func(rows *sql.Rows) (bool, error) {
 		var at int64
-		err := rows.Scan(&at)
-		g.starts = append(g.starts, at)
+		var person string
+		err := rows.Scan(&at, &person)
+		if k.person == "" || personKey(person) == k.person {
+			g.starts = append(g.starts, at)
+		}
 		return true, err
 	})
 	if err != nil {
@@ -60,10 +72,44 @@ func (s *Runs) guardOf(tx *engine.Tx, k Pausable) (*guard, error) {
 		s.groups.guards = nil
 	}
 	if s.groups.guards == nil {
-		s.groups.guards = make(map[Pausable]*guard)
+		s.groups.guards = make(map[startsOf]*guard)
 	}
 	s.groups.guards[k] = g
 	return g, nil
+}
+
+// forget drops the starts that do not count any more.
+func (g *guard) forget(now int64) {
+	for len(g.starts) > 0 && g.starts[0] <= now-guardTime.Microseconds() {
+		g.starts = g.starts[1:]
+	}
+}
+
+// personKey is what tells a person from others, whatever the person is called by now.
+func personKey(person string) string {
+	name, id, found := strings.Cut(person, " ")
+	if !found {
+		return name
+	}
+	provider, _, _ := strings.Cut(name, ":")
+	return provider + ":" + id
+}
+
+// personal finds the runs of an automation for the person of a new run, if they are limited (SPEC 24.1).
+// If there are as many as may be, why says so.
+func (s *Runs) personal(tx *engine.Tx, r *NewRun) (g *guard, why string, err error) {
+	if r.MaxPerPerson == 0 || r.Person == "" || r.RetryOf != 0 {
+		return nil, "", nil
+	}
+	g, err = s.guardOf(tx, startsOf{Pausable{KindAutomation, r.Factory, r.Automation}, personKey(r.Person)})
+	if err != nil {
+		return nil, "", err
+	}
+	if g.forget(micros(s.Now())); int64(len(g.starts)) >= r.MaxPerPerson {
+		name, _, _ := strings.Cut(r.Person, " ")
+		why = fmt.Sprintf("%s has started %s of it within an hour (maxRunsPerPersonPerHour)", name, terms.Counted(len(g.starts), "run"))
+	}
+	return g, why, nil
 }
 
 // guarded tells whether a run of an automation may start. If it may not, because the
@@ -83,14 +129,12 @@ func (s *Runs) guarded(tx *engine.Tx, r *NewRun) (starts bool, err error) {
 	}
 	g := &guard{}
 	if most > 0 { // else nobody counts them, however many there are
-		if g, err = s.guardOf(tx, what); err != nil {
+		if g, err = s.guardOf(tx, startsOf{Pausable: what}); err != nil {
 			return false, err
 		}
 	}
 	now := micros(s.Now())
-	for len(g.starts) > 0 && g.starts[0] <= now-guardTime.Microseconds() {
-		g.starts = g.starts[1:]
-	}
+	g.forget(now)
 	switch {
 	case r.LoopOf != 0:
 		reason = fmt.Sprintf("its own run %s made a commit that would start it again", r.LoopOf)
@@ -115,7 +159,7 @@ func (s *Runs) guarded(tx *engine.Tx, r *NewRun) (starts bool, err error) {
 // countAnew makes the earlier runs of an automation not count towards its limit. It runs on
 // the writer.
 func (s *Runs) countAnew(tx *engine.Tx, what Pausable) error {
-	delete(s.groups.guards, what)
+	delete(s.groups.guards, startsOf{Pausable: what})
 	return tx.Exec(`INSERT INTO guards (factory, automation, counts_from) VALUES ($1, $2, $3)
 		ON CONFLICT (factory, automation) DO UPDATE SET counts_from = excluded.counts_from`, what.Factory, what.Name, micros(s.Now()))
 }

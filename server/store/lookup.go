@@ -137,7 +137,7 @@ func (s *Lookups) startLater(tx *engine.Tx, id DeliveryID, runs []NewRun) (start
 		return nil, err
 	}
 	runs = slices.DeleteFunc(runs, func(r NewRun) bool {
-		return slices.Contains(known, r.Automation) || slices.Contains(not.Paused, r.Automation) || not.Repeats[r.Automation] != 0
+		return slices.Contains(known, r.Automation) || slices.Contains(not.Paused, r.Automation) || not.Repeats[r.Automation] != 0 || not.Limited[r.Automation] != ""
 	})
 	d.ID, d.Runs = id, runs
 	if started, err = s.store.Deliveries.start(tx, id, &d, &not); err != nil {

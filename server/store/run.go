@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -81,6 +82,7 @@ type Run struct {
 	Behind         bool      // it waits for the run before it in its conversation
 	Priority       int64
 	Subject        string // what its event is about (SPEC 21.1), or empty
+	Person         string // who caused its event (SPEC 24.1), such as github:ada, or empty
 	Worker         string // id of the worker that has or had it; empty: none yet
 
 	sortKey any // where a list found it
@@ -108,8 +110,10 @@ type NewRun struct {
 	CreatorKind, CreatorName           string
 	Webhook, Commit                    string
 	Subject                            string // what its event is about, or empty
-	SpecHash                           [32]byte
-	Spec                               []byte // nil if it is stored already
+	// Person is who caused its event, or empty: a name, and after a blank what stays if the name changes.
+	Person   string
+	SpecHash [32]byte
+	Spec     []byte // nil if it is stored already
 
 	ParentID RunID
 	Metadata map[string]string
@@ -120,8 +124,9 @@ type NewRun struct {
 	// Event identifies what a sender reports, if several webhooks may report it; else empty.
 	Event string
 
-	MaxPerHour int64 // the automation is paused if it starts more; 0: the server's limit
-	LoopOf     RunID // the run of the same automation whose work would start this one, or none
+	MaxPerPerson int64 // runs of its automation for one person in an hour; 0: no limit
+	MaxPerHour   int64 // the automation is paused if it starts more; 0: the server's limit
+	LoopOf       RunID // the run of the same automation whose work would start this one, or none
 
 	DeliveryID DeliveryID // that started the run that is retried
 	RetryOf    RunID      // the run that is retried
@@ -132,8 +137,8 @@ type NewRun struct {
 }
 
 const insertRun = `INSERT INTO runs (id, factory, automation, source, title, creator_kind, creator_name, delivery_id, webhook, commit_hash, spec_hash,
-	state, status_message, attempt, created_at, updated_at, started_at, finished_at, cancel_requested, worker, lease_token, lease_until, group_id, parent_id, subject)
-	VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, 'QUEUED', '', 0, $12, $12, 0, 0, 0, '', 0, 0, $13, $14, $15)`
+	state, status_message, attempt, created_at, updated_at, started_at, finished_at, cancel_requested, worker, lease_token, lease_until, group_id, parent_id, subject, person)
+	VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, 'QUEUED', '', 0, $12, $12, 0, 0, 0, '', 0, 0, $13, $14, $15, $16)`
 
 // Runs are the runs of agents, from the moment that something asks for them.
 type Runs struct {
@@ -159,7 +164,7 @@ func (s *Runs) insert(tx *engine.Tx, r *NewRun, delivery DeliveryID) (RunID, err
 	}
 	id := RunID(tx.NextID())
 	err = tx.Exec(insertRun, int64(id), r.Factory, r.Automation, r.Source, r.Title, r.CreatorKind, r.CreatorName, int64(delivery), r.Webhook, r.Commit,
-		r.SpecHash[:], micros(s.Now()), group, int64(r.ParentID), r.Subject) // as in Deliveries.record
+		r.SpecHash[:], micros(s.Now()), group, int64(r.ParentID), r.Subject, r.Person) // as in Deliveries.record
 	if err != nil {
 		return 0, err
 	}
@@ -280,7 +285,7 @@ func (s *Runs) Create(ctx context.Context, r NewRun, key string, body []byte) (r
 
 const runColumns = `r.id, r.factory, r.automation, r.source, r.title, r.creator_kind, r.creator_name, r.delivery_id, r.parent_id, r.webhook, r.commit_hash,
 	r.spec_hash, r.state, r.status_message, r.exit_code, r.attempt, r.tokens, r.cost_micros, r.created_at, r.updated_at, r.started_at, r.finished_at,
-	r.cancel_requested, r.conversation_id, r.retry_of, r.run_at, r.worker, r.subject, g.priority, g.agent, g.environment, g.model, g.name, g.schedule_id, g.schedule_name, g.schedule_cron`
+	r.cancel_requested, r.conversation_id, r.retry_of, r.run_at, r.worker, r.subject, r.person, g.priority, g.agent, g.environment, g.model, g.name, g.schedule_id, g.schedule_name, g.schedule_cron`
 
 const selectRun = "SELECT " + runColumns + " FROM runs r JOIN run_groups g ON g.id = r.group_id"
 
@@ -291,7 +296,8 @@ func scanRun(rows *sql.Rows) (*Run, error) {
 	var by RunSchedule
 	err := rows.Scan(&r.ID, &r.Factory, &r.Automation, &r.Source, &r.Title, &r.CreatorKind, &r.CreatorName, &r.DeliveryID, &r.ParentID, &r.Webhook, &r.Commit,
 		&hash, &r.State, &r.StatusMessage, &r.ExitCode, &r.Attempt, &r.Tokens, &cost, &created, &updated, &started, &finished,
-		&r.StopRequested, &r.ConversationID, &r.RetryOf, &runAt, &r.Worker, &r.Subject, &r.Priority, &r.Agent, &r.Environment, &r.Model, &r.Name, &by.ID, &by.Name, &by.Cron)
+		&r.StopRequested, &r.ConversationID, &r.RetryOf, &runAt, &r.Worker, &r.Subject, &r.Person, &r.Priority, &r.Agent, &r.Environment, &r.Model, &r.Name, &by.ID, &by.Name, &by.Cron)
+	r.Person, _, _ = strings.Cut(r.Person, " ")
 	if by.ID != 0 {
 		r.Schedule = &by
 	}

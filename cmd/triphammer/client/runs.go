@@ -286,6 +286,7 @@ func printRun(w io.Writer, r api.Run) error {
 		{"environment", r.EnvironmentID},
 		{"delivery", r.DeliveryID},
 		{"subject", r.Subject},
+		{"person", r.Person},
 		{"conversation", conversationOf(r)},
 		{"retry of", r.RetryOf},
 		{"commit", r.Commit},
