@@ -23,6 +23,11 @@ func TestAsks(t *testing.T) {
 	wanted := make(map[string]bool)
 	for _, s := range native.Senders() {
 		for _, e := range s.Events {
+			if e.By != nil {
+				for _, ask := range e.By.Asks {
+					wanted[s.Provider+" "+ask.Name] = true
+				}
+			}
 			for _, k := range e.Keys {
 				if k.Ask != nil {
 					wanted[s.Provider+" "+k.Ask.Name] = true
@@ -54,12 +59,7 @@ func TestAsk(t *testing.T) {
 	for i := range pageSize {
 		fmt.Fprintf(&page1, `,{"filename":"a/%d"}`, i)
 	}
-	for _, c := range []struct {
-		question string // provider, name, arguments
-		answers  map[string]string
-		want     []string
-		auth     string
-	}{
+	for _, c := range []askRow{
 		{
 			"github pull_request_files acme/api 7",
 			map[string]string{
@@ -118,6 +118,14 @@ func TestAsk(t *testing.T) {
 			[]string{"Bug", "P1"},
 			"Bearer " + token,
 		},
+		personRow("sender_permission acme/api ada 1001", "/repos/acme/api/collaborators/ada/permission", `{"permission":"admin","role_name":"admin","user":{"login":"ada","id":1001}}`, "owner", "write"),
+		personRow("sender_permission acme/api ada 1001", "/repos/acme/api/collaborators/ada/permission", `{"permission":"write","role_name":"maintain","user":{"id":1001}}`, "write"),
+		personRow("sender_permission acme/api ada 1001", "/repos/acme/api/collaborators/ada/permission", `{"permission":"read","role_name":"triage","user":{"id":1001}}`, "read"),
+		personRow("sender_permission acme/api ada 1001", "/repos/acme/api/collaborators/ada/permission", `{"permission":"none","user":{"id":1001}}`, "none"),
+		personRow("sender_membership acme ada 1001", "/orgs/acme/memberships/ada", `{"state":"active","role":"member","user":{"id":1001}}`, "member"),
+		personRow("sender_membership acme ada 1001", "/orgs/acme/memberships/ada", `{"state":"pending","role":"admin","user":{"id":1001}}`, "none"),
+		levelRow(5, "none"), levelRow(10, "member"), levelRow(20, "member"), levelRow(30, "member", "write"), levelRow(40, "member", "write"), levelRow(50, "member", "write", "owner"),
+		{"gitlab sender_access 15 7", map[string]string{"GET /projects/15/members/all/7": `{"id":7,"state":"blocked","access_level":50}`}, []string{"none"}, "Bearer " + token},
 		{"linear issue_project i1", map[string]string{"POST /graphql": `{"data":{"issue":{"project":null,"state":{"id":"s1"},"labels":{"nodes":[]}}}}`}, nil, "Bearer " + token},
 		{"linear issue_state i1", map[string]string{"POST /graphql": `{"data":{"issue":{"state":{"id":"s1","name":"Todo"},"labels":{"nodes":[]}}}}`}, []string{"s1"}, "Bearer " + token},
 		{"linear issue_state_name i1", map[string]string{"POST /graphql": `{"data":{"issue":{"state":{"id":"s1","name":"Todo"},"labels":{"nodes":[]}}}}`}, []string{"Todo"}, "Bearer " + token},
@@ -158,6 +166,35 @@ func TestAsk(t *testing.T) {
 				t.Errorf("got %q, want %q", got, c.want)
 			}
 		})
+	}
+}
+
+type askRow = struct {
+	question string // provider, name, arguments
+	answers  map[string]string
+	want     []string
+	auth     string
+}
+
+// personRow is a question about a person to GitHub.
+func personRow(question, path, answer string, want ...string) askRow {
+	return askRow{"github " + question, map[string]string{"GET " + path: answer}, want, "Bearer " + token}
+}
+
+// levelRow is a question about a person with a level of access at GitLab.
+func levelRow(level int, want ...string) askRow {
+	return askRow{"gitlab sender_access 15 7", map[string]string{"GET /projects/15/members/all/7": fmt.Sprintf(`{"id":7,"username":"ada","state":"active","access_level":%d}`, level)}, want, "Bearer " + token}
+}
+
+// TestNoMember: whom the API does not know as a member has no role (SPEC 24.1).
+func TestNoMember(t *testing.T) {
+	server := httptest.NewServer(code(404, nil))
+	defer server.Close()
+	for _, q := range []string{"github sender_membership acme ada 1001", "gitlab sender_access 15 7"} {
+		got, err := NewClient(time.Now).Ask(t.Context(), API{URL: server.URL, Secret: secret.New(token)}, question(q))
+		if err != nil || !slices.Equal(got, []string{native.NoRole}) {
+			t.Errorf("%s: %q, %v", q, got, err)
+		}
 	}
 }
 
@@ -205,6 +242,17 @@ func TestRefusals(t *testing.T) {
 		{"no comment", "linear comment_mentions c1", text(`{"data":{"comment":null}}`), "no such comment", true, 0},
 		{"a repository that leads elsewhere", "github pull_request_files ../../user 7", nil, "does not name what to ask for", true, 0},
 		{"a number that is none", "github pull_request_files acme/api 7/../8", nil, "does not name what to ask for", true, 0},
+		{"a login that somebody else has now", "github sender_permission acme/api ada 1001", text(`{"permission":"admin","user":{"login":"ada","id":66}}`), "another person's", true, 0},
+		{"a member that somebody else is now", "github sender_membership acme ada 1001", text(`{"state":"active","user":{"id":66}}`), "another person's", true, 0},
+		{"no permission", "github sender_permission acme/api ada 1001", text(`{"user":{"id":1001}}`), "other than the JSON", false, 0},
+		{"an unknown permission", "github sender_permission acme/api ada 1001", text(`{"permission":"sudo","user":{"id":1001}}`), "other than the JSON", false, 0},
+		{"nobody's permission", "github sender_permission acme/api ada 1001", text(`{"permission":"admin"}`), "other than the JSON", false, 0},
+		{"a repository that is hidden", "github sender_permission acme/api ada 1001", code(404, nil), "may not read it", true, 0},
+		{"a secret that may not ask for members", "github sender_membership acme ada 1001", code(403, nil), "may not read it", false, 0},
+		{"a login that leads elsewhere", "github sender_permission acme/api ../x 1001", nil, "does not name what to ask for", true, 0},
+		{"an organization that leads elsewhere", "github sender_membership .. ada 1001", nil, "does not name what to ask for", true, 0},
+		{"a project that is none", "gitlab sender_access 15/../16 7", nil, "does not name what to ask for", true, 0},
+		{"another user", "gitlab sender_access 15 7", text(`{"id":8,"state":"active","access_level":50}`), "other than the JSON", false, 0},
 		{"an unknown question", "github nothing x", nil, "cannot ask", true, 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {
