@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -101,4 +103,103 @@ func TestNoGuard(t *testing.T) {
 		}
 		return nil
 	}))
+}
+
+// TestPersonLimit: an automation with a limit starts no more runs for one person in an hour, whatever the
+// person is called by now, also after a restart; others and other automations go on, and nothing is
+// paused (SPEC 24.1).
+func TestPersonLimit(t *testing.T) {
+	s := open(t)
+	n := 0
+	deliver := func(person string, most int64) *Delivery {
+		t.Helper()
+		n++
+		d := delivery(fmt.Sprint("p", n), "{}", "a", "free")
+		for i := range d.Runs {
+			d.Runs[i].Person = person
+		}
+		d.Runs[0].MaxPerPerson = most
+		r := must[Recorded](t)(s.Deliveries.Record(t.Context(), d))
+		return must[*Delivery](t)(s.Deliveries.Get(t.Context(), r.ID))
+	}
+	is := func(what string, d *Delivery, want bool) {
+		t.Helper()
+		if started := d.Started == 2; started != want || (d.Limited["a"] == "") != want || len(d.Paused) != 0 || d.Started < 1 {
+			t.Errorf("%s: started %d, limited %q, paused %q", what, d.Started, d.Limited, d.Paused)
+		}
+	}
+	is("the first", deliver("github:ada 1", 2), true)
+	s.at = s.at.Add(20 * time.Minute)
+	is("the second", deliver("github:ada 1", 2), true)
+	third := deliver("github:ada 1", 2)
+	is("the third", third, false)
+	if want := "github:ada has started 2 runs of it within an hour (maxRunsPerPersonPerHour)"; third.Limited["a"] != want {
+		t.Errorf("the reason is %q", third.Limited["a"])
+	}
+	s.reopen(t)
+	is("under another name, after a restart", deliver("github:countess 1", 2), false)
+	is("a login that was somebody else's", deliver("github:ada 2", 2), true)
+	is("a person of another sender with the same identifier", deliver("gitlab:ada 1", 2), true)
+	is("nobody", deliver("", 2), true)
+	is("no limit", deliver("github:ada 1", 0), true)
+	s.at = s.at.Add(41 * time.Minute) // the first is older than an hour
+	is("later", deliver("github:ada 1", 2), true)
+	is("later, once more", deliver("github:ada 1", 2), false)
+	if pauses := s.Pauses.List("default"); len(pauses) != 0 {
+		t.Errorf("paused %+v", pauses)
+	}
+	run := must[*Run](t)(s.Runs.Get(t.Context(), third.Runs[0].ID))
+	if run.Person != "github:ada" || run.Automation != "free" {
+		t.Errorf("the run of %s is for %q", run.Automation, run.Person)
+	}
+}
+
+// TestPersonLimitAtOnce: deliveries that come at the same time start no more than may be (SPEC 24.1).
+func TestPersonLimitAtOnce(t *testing.T) {
+	s := open(t)
+	var group sync.WaitGroup
+	var started atomic.Int64
+	for i := range 40 {
+		group.Go(func() {
+			d := delivery(fmt.Sprint("c", i), "{}", "a")
+			d.Runs[0].Person, d.Runs[0].MaxPerPerson = "github:ada 1", 5
+			r, err := s.Deliveries.Record(t.Context(), d)
+			if err != nil {
+				t.Error(err)
+			}
+			started.Add(int64(len(r.RunIDs)))
+		})
+	}
+	group.Wait()
+	if started.Load() != 5 {
+		t.Errorf("started %d runs, want 5", started.Load())
+	}
+}
+
+// TestPersonLimitLater: an answer of the sender's API starts no more than may be, and what was refused
+// stays refused (SPEC 24.1).
+func TestPersonLimitLater(t *testing.T) {
+	s := open(t)
+	limited := func(automations ...string) []NewRun {
+		runs := delivery("x", "{}", automations...).Runs
+		for i := range runs {
+			runs[i].Person, runs[i].MaxPerPerson = "github:ada 1", 1
+		}
+		return runs
+	}
+	first := delivery("1", "{}")
+	first.Runs = limited("a")
+	must[Recorded](t)(s.Deliveries.Record(t.Context(), first))
+	second := delivery("2", "{}")
+	second.Waiting = []Lookup{{Provider: "github", Name: "sender_permission", Args: "acme/api ada 1"}}
+	r := must[Recorded](t)(s.Deliveries.Record(t.Context(), second))
+	for range 2 {
+		if got := must[[]RunID](t)(s.Lookups.Record(t.Context(), r.ID, second.Waiting, limited("a"))); len(got) != 0 {
+			t.Errorf("started %v", got)
+		}
+		s.at = s.at.Add(2 * time.Hour)
+	}
+	if d := must[*Delivery](t)(s.Deliveries.Get(t.Context(), r.ID)); d.Limited["a"] == "" || d.Started != 0 {
+		t.Errorf("%+v", d)
+	}
 }
