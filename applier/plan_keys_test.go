@@ -75,6 +75,7 @@ var plannedVariants = map[string]variant{
 	"automation.retry.delaySeconds":       {with: object{"retry": object{"attempts": 2}}},
 	"environment.repositories[].secret":   {with: object{"repositories": []any{object{"url": "https://a.example/x.git"}}}},
 	"environment.repositories[].access":   {with: object{"repositories": []any{object{"url": "https://a.example/x.git", "secret": "S"}}}},
+	"automation.subject":                  {values: []any{"{a}", "{b}"}},
 	"automation.triggers[].schedule":      {with: object{"triggers": []any{object{"provider": "schedule", "event": "cron_fired"}}}, values: []any{object{"cron": "@daily"}, object{"cron": "@hourly"}}},
 	"scorer.output":                       {values: []any{absent{}, "classification"}},
 	"harness.auth":                        {with: object{"harness": object{"type": "claude"}}, values: []any{object{"source": "workerEnvironment"}, object{"source": "managedSecret", "secretName": "A"}, object{"source": "managedSecret", "secretName": "B"}}},

@@ -44,7 +44,7 @@ func newSenderFixture(t *testing.T) *fixture {
 		},
 		Secrets: secretS(webhookSecret),
 	})
-	if err != nil || built.Revision == nil || len(built.Diagnostics) > 0 {
+	if err != nil || built.Revision == nil || built.Diagnostics.HasErrors() {
 		t.Fatalf("%v, %+v", err, built)
 	}
 	f.live.Swap(built.Revision)
