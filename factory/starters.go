@@ -114,6 +114,6 @@ func (l *loader) asksWho(d *document, s *native.Sender, at schema.At) {
 	if path != "" {
 		title := s.Title
 		d.Warn(at, schema.NoSender, fmt.Sprintf("add apiSecretName: NAME to %s, with a secret that %s's API takes", path, title),
-			fmt.Sprintf("startedBy: what %s sends does not say of everybody what a person may do, and no webhook can ask for it: of the others nobody starts anything", title))
+			fmt.Sprintf("startedBy: deliveries of %s do not say of everybody what they may do, and no webhook can ask: those of whom they do not say it start nothing", title))
 	}
 }

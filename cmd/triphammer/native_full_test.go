@@ -28,7 +28,11 @@ func TestEverySenderEvent(t *testing.T) {
 		}
 		secrets[name] = testSecret
 		for _, e := range s.Events {
-			files["automations/"+automationOf(e)+"/automation.md"] = fmt.Sprintf("---\nenvironmentId: env\ntriggers: [{provider: %s, event: %s}]\n---\nDo it.\n", s.Provider, e.Name)
+			who := ""
+			if e.Public {
+				who = "startedBy: [ada, grace]\n" // of the samples
+			}
+			files["automations/"+automationOf(e)+"/automation.md"] = fmt.Sprintf("---\nenvironmentId: env\n%striggers: [{provider: %s, event: %s}]\n---\nDo it.\n", who, s.Provider, e.Name)
 		}
 	}
 	secrets["TEAMS"] = base64.StdEncoding.EncodeToString([]byte(testSecret))
