@@ -48,7 +48,7 @@ func TestExamples(t *testing.T) {
 			dir := filepath.Join(home, e.Name)
 			strict := []string{"validate"}
 			github, err := os.ReadFile(filepath.Join(dir, "webhooks/github.yaml"))
-			if err == nil && !strings.Contains(string(github), "apiSecretName") {
+			if err == nil && e.Name != "github-issue-triage" {
 				// These keep to the common format, which names a webhook of any other sender
 				// by an identifier that it does not have yet, and does not say who may start work.
 				strict = append(strict, "--strict")
