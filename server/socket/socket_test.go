@@ -79,13 +79,15 @@ func newFixture(t *testing.T) *fixture {
 	f.set("APP", appToken)
 	f.define(map[string]string{"chat": f.file("")})
 	f.service = delivery.New(delivery.Config{Live: f.live, Store: f.store, RateLimit: 60})
-	f.Manager = New(Config{Live: f.live, Store: f.store, Now: time.Now, Logger: slog.New(slog.NewTextHandler(&f.logs, nil)),
+	f.Manager = New(Config{
+		Live: f.live, Store: f.store, Now: time.Now, Logger: slog.New(slog.NewTextHandler(&f.logs, nil)),
 		Receive: func(ctx context.Context, r *delivery.Request) delivery.Answer {
 			if f.receive != nil {
 				return f.receive(ctx, r)
 			}
 			return f.service.Receive(ctx, r)
-		}})
+		},
+	})
 	f.times = quick
 	return f
 }
@@ -594,7 +596,9 @@ func TestAddress(t *testing.T) {
 		{"ws://127.0.0.1:9/link", local, true},
 		{"ws://wss-primary.slack.com/link", local, false},
 		{"ws://169.254.169.254/link", local, false},
-		{"", slack, false}, {"%", slack, false}, {"wss:///x", slack, false},
+		{"", slack, false},
+		{"%", slack, false},
+		{"wss:///x", slack, false},
 	} {
 		if err := checkAddress(c.address, c.base); (err == nil) != c.ok {
 			t.Errorf("%s with %s: %v", c.address, c.base, err)
