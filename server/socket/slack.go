@@ -30,7 +30,7 @@ const (
 	maxAnswer = 64 << 10
 )
 
-// refusal is an answer of Slack that opens no connection.
+// refusal is what Slack did in place of opening a connection, or of going on with one.
 type refusal struct {
 	text  string
 	final bool          // another attempt would most likely get the same answer
@@ -67,7 +67,7 @@ func (m *Manager) open(ctx context.Context, t target) (*connection, error) {
 	ws.SetReadLimit(maxFrame)
 	first, err := read(ctx, ws)
 	if err == nil && first.Type != "hello" {
-		err = errors.New("Slack began with something other than its greeting")
+		err = &refusal{text: "Slack began with something other than its greeting"}
 		if first.Type == "disconnect" {
 			err = first.disconnected()
 		}
@@ -106,7 +106,7 @@ func (m *Manager) ask(ctx context.Context, base string, token secret.Value) (add
 		Error, URL string
 	}
 	if err := json.NewDecoder(io.LimitReader(resp.Body, maxAnswer)).Decode(&answer); err != nil {
-		return "", errors.New("Slack answered something other than JSON")
+		return "", &refusal{text: "Slack answered something other than JSON"}
 	}
 	switch code := word(answer.Error); {
 	case answer.OK:
@@ -148,7 +148,7 @@ func checkAddress(address, base string) error {
 	to, err := url.Parse(address)
 	own, _ := url.Parse(base) // the definition was checked
 	if err != nil || own == nil {
-		return errors.New("Slack named an address that cannot be used")
+		return &refusal{text: "Slack named an address that cannot be used"}
 	}
 	host, scheme := strings.ToLower(to.Hostname()), "wss"
 	if own.Scheme == "http" {
@@ -175,7 +175,7 @@ type envelope struct {
 // parse reads a message of Slack. The payload keeps its bytes.
 func parse(text []byte) (e envelope, err error) {
 	if err := json.Unmarshal(text, &e); err != nil {
-		return envelope{}, errors.New("Slack sent something other than an envelope")
+		return envelope{}, &refusal{text: "Slack sent something other than an envelope"}
 	}
 	return e, nil
 }
@@ -184,13 +184,13 @@ func read(ctx context.Context, ws *websocket.Conn) (envelope, error) {
 	kind, text, err := ws.Read(ctx)
 	switch code := websocket.CloseStatus(err); {
 	case errors.Is(err, websocket.ErrMessageTooBig):
-		return envelope{}, fmt.Errorf("Slack sent a message of more than %d MB", maxFrame>>20)
+		return envelope{}, &refusal{text: fmt.Sprintf("Slack sent a message of more than %d MB", maxFrame>>20)}
 	case code >= 0:
-		return envelope{}, fmt.Errorf("Slack closed the connection (%d)", code)
+		return envelope{}, &refusal{text: fmt.Sprintf("Slack closed the connection (%d)", code)}
 	case err != nil:
 		return envelope{}, errors.New("the connection broke off")
 	case kind != websocket.MessageText:
-		return envelope{}, errors.New("Slack sent something other than an envelope")
+		return envelope{}, &refusal{text: "Slack sent something other than an envelope"}
 	}
 	return parse(text)
 }
@@ -206,7 +206,7 @@ func (e envelope) disconnected() error {
 	case "too_many_websockets":
 		return &refusal{text: "the app has too many connections (too_many_websockets)", after: time.Minute}
 	}
-	return errors.New("Slack ended the connection: " + word(e.Reason))
+	return &refusal{text: "Slack ended the connection: " + word(e.Reason)}
 }
 
 // serve takes what comes over a connection until it ends, and closes it.
@@ -231,7 +231,7 @@ func (m *Manager) serve(ctx context.Context, c *connection, t target) error {
 			cancel()
 			pings.Wait()
 			if silent {
-				err = errors.New("Slack did not answer a ping")
+				err = &refusal{text: "Slack did not answer a ping"}
 			}
 			return err
 		}
