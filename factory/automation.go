@@ -26,6 +26,7 @@ type Automation struct {
 	Subject        *native.Template // what its events are about; nil: as the events themselves say
 	StartedBy      []string         // who may start it (SPEC 24.1), as the file says; nil: whoever can
 	MaxPerPerson   int64            // runs of one person in an hour (SPEC 24.1); 0: no limit
+	Report         Report           // in place of the webhook's, as far as it says something
 	MaxRunsPerHour int64            // the server pauses the automation if it starts more; 0: the server's own limit
 }
 
@@ -93,6 +94,7 @@ func (l *loader) automation(d *document) *Automation {
 	a.Settings = l.settings(d, d.Root, inherited, "")
 	if !l.opt.Strict {
 		l.bounds(d, a)
+		a.Report = report(d)
 	}
 	unnamed, named := 0, make(map[string]bool)
 	for i, n := range itemsOf(d.Root.Get("triggers")) {
@@ -118,6 +120,7 @@ func (l *loader) automation(d *document) *Automation {
 	if !l.opt.Strict {
 		l.starters(d, a)
 	}
+	l.reported(d, a)
 	return a
 }
 

@@ -214,13 +214,19 @@ func (g *schemaGenerator) shape(shape *schema.Shape, path string) object {
 	case schema.TypeNumber:
 		typed("number")
 	case schema.TypeList:
-		typed("array")
-		s["items"] = g.shape(shape.Elem, path+"[]")
+		list := s
+		if shape.Single != nil {
+			list = object{"type": "array"}
+			s["anyOf"] = []any{list, object{"enum": anys(shape.Single.Enum)}}
+		} else {
+			typed("array")
+		}
+		list["items"] = g.shape(shape.Elem, path+"[]")
 		if shape.NonEmpty {
-			s["minItems"] = 1
+			list["minItems"] = 1
 		}
 		if shape.Unique {
-			s["uniqueItems"], s["x-triphammer-unique-trimmed"] = true, true
+			list["uniqueItems"], list["x-triphammer-unique-trimmed"] = true, true
 		}
 	case schema.TypeMap:
 		typed("object")
@@ -469,9 +475,11 @@ func schemaRules() map[string]object {
 			"else": object{"required": []any{"secretName"}, "allOf": all(without("appTokenName needs connect: socket", "appTokenName"))},
 		}, onlyWith("connect", connects), onlyWith("accounts", func(s *native.Sender) bool { return s.Accounts != "" }), onlyWith("apiSecretName", (*native.Sender).Asks), object{
 			"if": has("apiURL"), "then": object{"anyOf": all(has("apiSecretName"), has("connect"))},
+		}, onlyWith("accounts", func(s *native.Sender) bool { return s.Accounts != "" }), onlyWith("apiSecretName", takesAPI), reportRule("", takesAnswers), reportRule("check", takesChecks), object{
+			"if": has("apiURL"), "then": object{"required": []any{"apiSecretName"}},
 		}, object{
 			"if": merged(has("apiSecretName"), object{"properties": object{"signatureScheme": object{
-				"enum": anys(schemesOf(func(s *native.Sender) bool { return s.Asks() && s.API == "" })),
+				"enum": anys(schemesOf(func(s *native.Sender) bool { return takesAPI(s) && s.API == "" })),
 			}}, "required": []any{"apiSecretName", "signatureScheme"}}),
 			"then": object{"required": []any{"apiURL"}},
 		})},
@@ -589,6 +597,21 @@ func onlyWith(key string, means func(*native.Sender) bool) object {
 		},
 	}
 }
+
+// reportRule is which senders take an answer of a kind; empty: any kind.
+func reportRule(kind string, means func(*native.Sender) bool) object {
+	rule := onlyWith("report "+kind, means)
+	said := object{"anyOf": []any{object{"enum": []any{"thread", "check"}}, object{"type": "array"}}}
+	if kind != "" {
+		said = object{"anyOf": []any{object{"enum": []any{kind}}, object{"type": "array", "contains": object{"enum": []any{kind}}}}}
+	}
+	rule["if"] = object{"properties": object{"report": said}, "required": []any{"report"}}
+	return rule
+}
+
+func takesAnswers(s *native.Sender) bool { return len(s.Answers) > 0 }
+
+func takesChecks(s *native.Sender) bool { return slices.Contains(s.Answers, "check") }
 
 func schemeNames() object {
 	var values, providers []any

@@ -82,7 +82,7 @@ func (l *loader) api(d *document, w *Webhook) {
 		d.Error(d.Root.KeyAt("apiURL"), schema.MissingRequired, "add apiSecretName: NAME, or take apiURL out", "apiURL means nothing without apiSecretName")
 		return
 	}
-	if name != nil && !d.suits(w, "apiSecretName", (*native.Sender).Asks, "deliveries of %s lack nothing that triggers look at") {
+	if name != nil && !d.suits(w, "apiSecretName", takesAPI, "the API of %s is not asked for anything") {
 		return
 	}
 	if name != nil && address == nil && w.Sender().API == "" {

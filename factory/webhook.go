@@ -26,6 +26,7 @@ type Webhook struct {
 	AppTokenName     string   // secret with the token for the connection that brings the deliveries (SPEC 29.1); empty: senders call the URL
 	APISecretName    string   // secret with the credential for the sender's API; empty: the API is not asked (SPEC 16.3)
 	APIURL           string   // address of the sender's API; empty: the address of the sender's own service
+	Report           Report   // what is told of the runs of its events
 	Enabled          bool
 }
 
@@ -102,6 +103,7 @@ func (l *loader) webhook(d *document) *Webhook {
 	l.accounts(d, w)
 	l.connect(d, w)
 	l.api(d, w)
+	w.Report = l.webhookReport(d, w)
 	if w.DeliveryIDHeader != "" {
 		switch at := n.Get("deliveryIdHeader").At; {
 		case !signature.IsHeaderName(w.DeliveryIDHeader):

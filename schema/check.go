@@ -17,6 +17,7 @@ type Shape struct {
 	Enum     []string // the allowed strings
 	EnumCode string   // code of the finding for a value outside Enum; InvalidValue if empty
 	Unique   bool     // the list's items, trimmed, are all different
+	Single   *Shape   // of a List: the shape of one value that may stand in its place
 	Elem     *Shape   // shape of a List's items or a MapOf's values
 	Keys     []Key    // keys of a Map
 	Code     string   // code of every finding about the value; if empty, it depends on the finding
@@ -54,6 +55,9 @@ var typeNames = [...]string{"anything", "a string", "true or false", "an integer
 func Check(c *Collector, n *Node, shape *Shape, name string) {
 	if n.broken || n.Kind == Null && shape.Nullable {
 		return
+	}
+	if shape.Single != nil && n.Kind != List {
+		shape = shape.Single
 	}
 	if !shape.accepts(n.Kind) {
 		mismatch(c, n, shape, name)

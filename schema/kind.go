@@ -17,15 +17,20 @@ var (
 	nonBlank     = Shape{Type: TypeString, NonEmpty: true}
 	optionalText = Shape{Type: TypeString, Nullable: true}
 	inherited    = Shape{Type: TypeString, Nullable: true, NonEmpty: true} // null inherits, empty is an error
-	boolean      = Shape{Type: TypeBool}
-	integer      = Shape{Type: TypeInt}
-	number       = Shape{Type: TypeNumber}
-	texts        = Shape{Type: TypeList, Elem: &text}
-	names        = Shape{Type: TypeList, Elem: &nonBlank, Unique: true}
-	repeatable   = Shape{Type: TypeList, Elem: &nonBlank} // names that may repeat
-	command      = Shape{Type: TypeList, NonEmpty: true, Elem: &nonBlank}
-	anything     = Shape{Type: Any}
-	strategy     = Shape{Type: TypeString, Nullable: true, Enum: CredentialStrategies, EnumCode: InvalidReference}
+	reports      = Shape{
+		Type: TypeList, NonEmpty: true, Unique: true, Elem: &Shape{Type: TypeString, Enum: []string{"thread", "check"}},
+		Single: &Shape{Type: TypeString, Enum: []string{"none", "thread", "check"}},
+	}
+	reportText = Shape{Type: TypeString, Enum: []string{"full", "link"}}
+	boolean    = Shape{Type: TypeBool}
+	integer    = Shape{Type: TypeInt}
+	number     = Shape{Type: TypeNumber}
+	texts      = Shape{Type: TypeList, Elem: &text}
+	names      = Shape{Type: TypeList, Elem: &nonBlank, Unique: true}
+	repeatable = Shape{Type: TypeList, Elem: &nonBlank} // names that may repeat
+	command    = Shape{Type: TypeList, NonEmpty: true, Elem: &nonBlank}
+	anything   = Shape{Type: Any}
+	strategy   = Shape{Type: TypeString, Nullable: true, Enum: CredentialStrategies, EnumCode: InvalidReference}
 
 	// MCPServers is the shape of mcpServers. One of warpId, command and url is required. The format has only
 	// warpId; the other keys are ours (SPEC 15.2).

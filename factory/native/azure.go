@@ -7,7 +7,8 @@ import "strings"
 // requests, pushes and the key source_repos; how it spells the provider and the events is not published.
 var azureDevOps = &Sender{
 	Provider: "azure_devops", Title: "Azure DevOps", Schemes: []string{"azure_devops"}, Source: "AZURE_DEVOPS",
-	Docs: "https://learn.microsoft.com/azure/devops/service-hooks/events", Guess: true,
+	Answers: []string{"thread", "check"},
+	Docs:    "https://learn.microsoft.com/azure/devops/service-hooks/events", Guess: true,
 	Events: []*Event{
 		{
 			Name: "work_item", Doc: "A work item is created, changed, commented on, deleted or restored.",

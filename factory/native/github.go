@@ -9,8 +9,9 @@ import (
 // describes its payloads, and factory/testdata/rules 4.1 and 4.2 the events and their filter keys.
 var github = &Sender{
 	Provider: "github", Title: "GitHub", Schemes: []string{"github"}, Source: "GITHUB_WEBHOOK",
-	API:  "https://api.github.com",
-	Docs: "https://docs.github.com/webhooks/webhook-events-and-payloads",
+	Answers: []string{"thread", "check"},
+	API:     "https://api.github.com",
+	Docs:    "https://docs.github.com/webhooks/webhook-events-and-payloads",
 	Events: []*Event{
 		{
 			Name: "push", Doc: "Somebody pushes commits or a tag, or deletes a branch or a tag.",

@@ -11,6 +11,7 @@ import (
 var gitlab = &Sender{
 	Provider: "gitlab", Title: "GitLab", Schemes: []string{"gitlab", "gitlab_signed"}, Source: "GITLAB_WEBHOOK",
 	API:      "https://gitlab.com",
+	Answers:  []string{"thread", "check"},
 	Docs:     "https://docs.gitlab.com/user/project/integrations/webhook_events/",
 	Accounts: "user names, without @",
 	Events: []*Event{

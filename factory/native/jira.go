@@ -11,6 +11,7 @@ import (
 // [~accountid:…], on Data Center [~name].
 var jira = &Sender{
 	Provider: "jira", Title: "Jira", Schemes: []string{"jira", "jira_connect"}, Source: "JIRA",
+	Answers:  []string{"thread"},
 	Docs:     "https://developer.atlassian.com/cloud/jira/platform/webhooks/",
 	Accounts: "account identifiers; on Data Center user names",
 	Events: []*Event{

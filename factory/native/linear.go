@@ -11,6 +11,7 @@ import (
 // identifiers, the title and the team of its issue, and with its text as Markdown, in which users have no identifiers.
 var linear = &Sender{
 	Provider: "linear", Title: "Linear", Schemes: []string{"linear"}, Source: "LINEAR",
+	Answers:  []string{"thread"},
 	API:      "https://api.linear.app",
 	Docs:     "https://linear.app/developers/webhooks",
 	Accounts: "identifiers of the users that your agents are: their comments start nothing",

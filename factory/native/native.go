@@ -33,6 +33,8 @@ type Sender struct {
 	// accounts.
 	Accounts string
 	Events   []*Event
+	// Answers are what the sender takes of what became of a run (SPEC 22): thread, check.
+	Answers []string
 	// Guess tells that the format does not publish how triggers spell the sender, its events and their
 	// keys. The spelling is then ours, and --strict refuses it.
 	Guess bool

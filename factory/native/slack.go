@@ -6,8 +6,9 @@ import "strings"
 // @slack/types 3.2.0. Payloads name channels and users only by identifiers.
 var slack = &Sender{
 	Provider: "slack", Title: "Slack", Schemes: []string{"slack"}, Source: "SLACK",
-	API:  "https://slack.com/api",
-	Docs: "https://docs.slack.dev/reference/events",
+	Answers: []string{"thread"},
+	API:     "https://slack.com/api",
+	Docs:    "https://docs.slack.dev/reference/events",
 	Events: []*Event{
 		{
 			Name: "app_mention", Doc: "Somebody mentions the app in a channel.",

@@ -5,8 +5,9 @@ package native
 // outgoing webhook sends a message of a channel if it mentions the webhook's name, and nothing else, as an activity of the Bot Framework.
 var teams = &Sender{
 	Provider: "teams", Title: "Microsoft Teams", Schemes: []string{"ms_teams"}, Source: "TEAMS",
-	API:  "https://smba.trafficmanager.net/teams",
-	Docs: "https://learn.microsoft.com/microsoftteams/platform/webhooks-and-connectors/how-to/add-outgoing-webhook",
+	API:     "https://smba.trafficmanager.net/teams",
+	Answers: []string{"thread"},
+	Docs:    "https://learn.microsoft.com/microsoftteams/platform/webhooks-and-connectors/how-to/add-outgoing-webhook",
 	Events: []*Event{
 		{
 			Name: "app_mention", Doc: "Somebody mentions the webhook's name in a channel.",

@@ -185,6 +185,9 @@ func (s *Conversations) ended(tx *engine.Tx, id RunID) error {
 	if err != nil {
 		return err
 	}
+	if err := s.store.Answers.ofRun(tx, id); err != nil {
+		return err
+	}
 	return s.store.Notices.ofRun(tx, id)
 }
 

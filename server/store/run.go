@@ -121,6 +121,8 @@ type NewRun struct {
 	Schedule *RunSchedule // nil: none started it
 	Priority int64        // those with a higher one start first
 
+	Answers []NewAnswer // where to tell what becomes of it (SPEC 22)
+
 	// Event identifies what a sender reports, if several webhooks may report it; else empty.
 	Event string
 
@@ -191,6 +193,12 @@ func (s *Runs) insert(tx *engine.Tx, r *NewRun, delivery DeliveryID) (RunID, err
 		if err := tx.Exec("UPDATE runs SET retry_of = $1 WHERE id = $2", r.RetryOf, id); err != nil {
 			return 0, err
 		}
+		if err := s.store.Answers.again(tx, id, r.RetryOf); err != nil {
+			return 0, err
+		}
+	}
+	if err := s.store.Answers.insert(tx, id, delivery, r); err != nil {
+		return 0, err
 	}
 	if r.Conversation != 0 {
 		return id, s.store.Conversations.join(tx, id, r.Conversation, r.EndedAfter)

@@ -80,6 +80,7 @@ type Config struct {
 // thing that is kept. It is safe for concurrent use.
 type Store struct {
 	*db
+	Answers       *Answers
 	Applies       *Applies
 	Artifacts     *Artifacts
 	Audit         *Audit
@@ -119,7 +120,7 @@ type db struct {
 
 func newStore(db *db) *Store {
 	db.store = &Store{
-		db: db, Applies: &Applies{db: db}, Artifacts: &Artifacts{db: db}, Audit: &Audit{db}, Conversations: &Conversations{db},
+		db: db, Answers: &Answers{db}, Applies: &Applies{db: db}, Artifacts: &Artifacts{db: db}, Audit: &Audit{db}, Conversations: &Conversations{db},
 		Deliveries: &Deliveries{db}, Keys: &Keys{db: db}, Leases: &Leases{db: db}, Lookups: &Lookups{db}, Notices: &Notices{db},
 		Pauses: &Pauses{db: db}, Pins: &Pins{db}, Runs: &Runs{db: db}, Schedules: &Schedules{db}, Secrets: &Secrets{db: db},
 		Sessions: &Sessions{db}, Specs: &Specs{db}, Subjects: &Subjects{db: db}, Transcripts: &Transcripts{db}, Usage: &Usage{db}, Workers: &Workers{db},

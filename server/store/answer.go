@@ -1,0 +1,240 @@
+package store
+
+import (
+	"bytes"
+	"context"
+	"crypto/hmac"
+	"crypto/sha256"
+	"database/sql"
+	"encoding/hex"
+	"time"
+
+	"triphammer/server/store/internal/engine"
+)
+
+// Kinds of an Answer.
+const (
+	AnswerThread = "thread" // text where the event came from
+	AnswerCheck  = "check"  // the state of the commit that the event is about
+)
+
+// States of an Answer.
+const (
+	AnswerPending   = "pending"
+	AnswerDelivered = "delivered"
+	AnswerFailed    = "failed" // it was given up, and needs a person
+	AnswerNone      = "none"   // there is no place, or no credential, for an answer
+)
+
+// What an Answer says next.
+const (
+	AnswerSign    = "sign"    // the cheap first sign
+	AnswerStart   = "start"   // that the run has started, or what it waits for
+	AnswerEnd     = "end"     // how the run ended; it waits for that
+	AnswerMention = "mention" // the end once more, to the person who asked
+)
+
+// signPatience is how long the server that committed a delivery has for the first sign, before
+// another server gives it.
+const signPatience = 10 * time.Second
+
+// StartPatience is how long a run waits before its answer says what it waits for (SPEC 22.2).
+const StartPatience = time.Minute
+
+// Answer is what is told of a run in one place (SPEC 22).
+type Answer struct {
+	RunID      RunID
+	DeliveryID DeliveryID
+	Factory    string
+	Automation string
+	NewAnswer
+	Ended     bool      // the run has ended
+	DueAt     time.Time // of the next attempt; zero: there is none
+	Since     time.Time // when Next was due first
+	Attempts  int64     // at Next
+	Turn      int64     // fences servers that send it
+	Uncertain bool      // an attempt at Next began, and its outcome is not known
+	Said      string    // the state that was said last
+	CreatedAt time.Time
+	UpdatedAt time.Time
+	Run       RunState // the state of the run; only Answers.Due knows it
+}
+
+// NewAnswer is an answer to record with its run.
+type NewAnswer struct {
+	Kind       string
+	WebhookUID string
+	Provider   string
+	Place      string // JSON; empty: there is none
+	PlaceKey   string // equal for answers that go to one place
+	Brief      bool   // outcome and link alone
+	Next       string
+	Posted     string // JSON of what stands at the sender; empty: nothing
+	Status     string // AnswerPending or AnswerNone
+	Detail     string // of the last failure, or why there is no answer
+}
+
+// Answers are what is told, or still to be told, of runs where their events came from. They are
+// never dropped for their number.
+type Answers struct{ *db }
+
+// insert records the answers of a new run.
+func (s *Answers) insert(tx *engine.Tx, id RunID, delivery DeliveryID, r *NewRun) error {
+	now := s.Now()
+	for _, a := range r.Answers {
+		due := map[string]time.Time{AnswerSign: now.Add(signPatience), AnswerStart: now.Add(StartPatience)}[a.Next]
+		err := tx.Exec(`INSERT INTO answers (run_id, kind, factory, automation, delivery_id, webhook_uid, provider, place, place_key, brief, next, ended, due_at,
+			since, attempts, turn, uncertain, posted, said, status, detail, created_at, updated_at)
+			VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, 0, $12, $13, 0, 0, 0, '', '', $14, $15, $13, $13)`,
+			int64(id), a.Kind, r.Factory, r.Automation, int64(delivery), a.WebhookUID, a.Provider, a.Place, a.PlaceKey, number(a.Brief), a.Next, micros(due),
+			micros(now), a.Status, a.Detail)
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// again makes a run that somebody starts again answer as the first one did. It edits the text of that one.
+func (s *Answers) again(tx *engine.Tx, id, first RunID) error {
+	return tx.Exec(`INSERT INTO answers (run_id, kind, factory, automation, delivery_id, webhook_uid, provider, place, place_key, brief, next, ended, due_at,
+		since, attempts, turn, uncertain, posted, said, status, detail, created_at, updated_at)
+		SELECT $1, kind, factory, automation, delivery_id, webhook_uid, provider, place, place_key, brief, 'start', 0, $2,
+		$3, 0, 0, 0, posted, '', 'pending', '', $3, $3 FROM answers WHERE run_id = $4 AND status <> 'none'`,
+		int64(id), micros(s.Now().Add(StartPatience)), micros(s.Now()), int64(first))
+}
+
+// ofRun notes that a run has ended. What is being sent is sent first.
+func (s *Answers) ofRun(tx *engine.Tx, id RunID) error {
+	return tx.Exec(`UPDATE answers SET ended = 1, since = $1, next = CASE uncertain WHEN 1 THEN next ELSE 'end' END,
+		attempts = CASE uncertain WHEN 1 THEN attempts ELSE 0 END, due_at = CASE uncertain WHEN 1 THEN due_at ELSE $1 END
+		WHERE run_id = $2 AND ended = 0 AND status = 'pending'`, micros(s.Now()), int64(id))
+}
+
+func number(is bool) int64 {
+	if is {
+		return 1
+	}
+	return 0
+}
+
+const answerColumns = `a.run_id, a.kind, a.factory, a.automation, a.delivery_id, a.webhook_uid, a.provider, a.place, a.place_key, a.brief, a.next, a.ended, a.due_at,
+	a.since, a.attempts, a.turn, a.uncertain, a.posted, a.said, a.status, a.detail, a.created_at, a.updated_at`
+
+func scanAnswer(rows *sql.Rows) (a Answer, err error) {
+	var brief, ended, uncertain, due, since, created, updated int64
+	err = rows.Scan(&a.RunID, &a.Kind, &a.Factory, &a.Automation, &a.DeliveryID, &a.WebhookUID, &a.Provider, &a.Place, &a.PlaceKey, &brief, &a.Next, &ended, &due,
+		&since, &a.Attempts, &a.Turn, &uncertain, &a.Posted, &a.Said, &a.Status, &a.Detail, &created, &updated, &a.Run)
+	a.Brief, a.Ended, a.Uncertain = brief != 0, ended != 0, uncertain != 0
+	a.DueAt, a.Since, a.CreatedAt, a.UpdatedAt = timeOf(due), timeOf(since), timeOf(created), timeOf(updated)
+	return a, err
+}
+
+// Of are the answers of runs, those of the oldest run first.
+func (s *Answers) Of(ctx context.Context, runs ...RunID) ([]Answer, error) {
+	if len(runs) == 0 {
+		return nil, nil
+	}
+	w := where{}
+	w.add(in(&w, "a.run_id", runs))
+	return engine.List(ctx, s.DB, scanAnswer, "SELECT "+answerColumns+", '' FROM answers a"+w.sql()+" ORDER BY a.run_id, a.kind", w.args...)
+}
+
+// Due are answers that are to be sent now, ends before all others, and those of the oldest runs first.
+// A start is due when its run has started. An answer waits for those of older runs in its place
+// whose attempts failed.
+func (s *Answers) Due(ctx context.Context, limit int) ([]Answer, error) {
+	return engine.List(ctx, s.DB, scanAnswer, "SELECT "+answerColumns+`, r.state FROM answers a JOIN runs r ON r.id = a.run_id
+		WHERE a.due_at <> 0 AND (a.due_at <= $1 OR a.next = 'start' AND a.attempts = 0 AND a.uncertain = 0 AND r.state NOT IN ('QUEUED', 'HELD'))
+		AND NOT EXISTS (SELECT 1 FROM answers b WHERE b.place_key = a.place_key AND b.run_id < a.run_id AND b.kind = a.kind AND b.due_at <> 0
+			AND b.next IN ('end', 'mention'))
+		ORDER BY CASE WHEN a.next IN ('end', 'mention') THEN 0 ELSE 1 END, a.run_id LIMIT $2`, micros(s.Now()), limit)
+}
+
+// Begin takes the turn to send an answer, until a time. taken is false if another server has it, or
+// if the answer has changed.
+func (s *Answers) Begin(ctx context.Context, a *Answer, until time.Time) (taken bool, err error) {
+	n := int64(0)
+	err = s.Do(ctx, func(tx *engine.Tx) (err error) {
+		n, err = tx.ExecCount(`UPDATE answers SET turn = turn + 1, uncertain = 1, attempts = attempts + 1, due_at = $1, updated_at = $2
+			WHERE run_id = $3 AND kind = $4 AND turn = $5 AND next = $6 AND status = 'pending'`,
+			micros(until), micros(s.Now()), int64(a.RunID), a.Kind, a.Turn, a.Next)
+		return err
+	})
+	if err == nil && n == 1 {
+		a.Turn++
+		a.Attempts++
+		return true, nil
+	}
+	return false, err
+}
+
+// Save records how a turn went, unless another server has the turn meanwhile. If the run has
+// ended during the turn, its end is due.
+func (s *Answers) Save(ctx context.Context, a Answer) error {
+	return s.Do(ctx, func(tx *engine.Tx) error {
+		n, err := tx.ExecCount(`UPDATE answers SET next = $1, due_at = $2, attempts = $3, uncertain = $4, posted = $5, said = $6, status = $7, detail = $8, updated_at = $9,
+			since = CASE next WHEN $1 THEN since ELSE $9 END WHERE run_id = $10 AND kind = $11 AND turn = $12`,
+			a.Next, micros(a.DueAt), a.Attempts, number(a.Uncertain), a.Posted, a.Said, a.Status, a.Detail, micros(s.Now()), int64(a.RunID), a.Kind, a.Turn)
+		if err != nil || n == 0 {
+			return err
+		}
+		return s.overtake(tx, a.RunID)
+	})
+}
+
+// overtake makes the end of a run due that ended while something else was sent.
+func (s *Answers) overtake(tx *engine.Tx, id RunID) error {
+	return tx.Exec(`UPDATE answers SET next = 'end', due_at = $1, attempts = 0, since = $1 WHERE run_id = $2 AND ended = 1 AND status = 'pending' AND uncertain = 0
+		AND (next IN ('sign', 'start') OR next = 'end' AND due_at = 0)`, micros(s.Now()), int64(id))
+}
+
+// Signed records that the first sign was given, or why not, and what is said then.
+func (s *Answers) Signed(ctx context.Context, a Answer) error {
+	return s.Do(ctx, func(tx *engine.Tx) error {
+		err := tx.Exec("UPDATE answers SET next = $1, due_at = $2, since = $3, detail = $4, updated_at = $3 WHERE run_id = $5 AND kind = $6 AND next = 'sign' AND ended = 0",
+			a.Next, micros(a.DueAt), micros(s.Now()), a.Detail, int64(a.RunID), a.Kind)
+		return err
+	})
+}
+
+// Earlier is what stands in the place of an answer from an earlier run of its automation, as JSON;
+// empty: nothing.
+func (s *Answers) Earlier(ctx context.Context, a *Answer) (posted string, err error) {
+	all, err := engine.List(ctx, s.DB, engine.ScanText, `SELECT posted FROM answers WHERE place_key = $1 AND run_id < $2 AND factory = $3 AND automation = $4 AND kind = $5
+		AND posted <> '' ORDER BY run_id DESC LIMIT 1`, a.PlaceKey, int64(a.RunID), a.Factory, a.Automation, a.Kind)
+	if len(all) > 0 {
+		posted = all[0]
+	}
+	return posted, err
+}
+
+// Failed are the newest answers that were given up.
+func (s *Answers) Failed(ctx context.Context, since time.Time, limit int) ([]Answer, error) {
+	return engine.List(ctx, s.DB, scanAnswer, "SELECT "+answerColumns+`, '' FROM answers a WHERE a.status = 'failed' AND a.run_id >= $1
+		ORDER BY a.run_id DESC LIMIT $2`, engine.IDAt(since), limit)
+}
+
+// Again makes answers of a run that were given up due once more. n is how many.
+func (s *Answers) Again(ctx context.Context, id RunID) (n int64, err error) {
+	err = s.Do(ctx, func(tx *engine.Tx) (err error) {
+		n, err = tx.ExecCount("UPDATE answers SET status = 'pending', due_at = $1, since = $1, attempts = 0 WHERE run_id = $2 AND status = 'failed'",
+			micros(s.Now()), int64(id))
+		return err
+	})
+	return n, err
+}
+
+// markerPrefix begins all markers.
+const markerPrefix = "triphammer:run_"
+
+// HasMarker tells whether bytes may have a marker of an answer.
+func HasMarker(data []byte) bool { return bytes.Contains(data, []byte(markerPrefix)) }
+
+// Marker is the text that tells an answer of this server from other texts. what tells apart what is
+// said in one place.
+func (s *Answers) Marker(run RunID, placeKey, what string) string {
+	mac := hmac.New(sha256.New, s.key.Derive("markers of answers"))
+	_, _ = mac.Write([]byte(run.String() + "\x00" + placeKey + "\x00" + what)) // never fails
+	return "triphammer:" + run.String() + ":" + hex.EncodeToString(mac.Sum(nil)[:16])
+}
