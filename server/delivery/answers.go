@@ -10,6 +10,7 @@ import (
 	"triphammer/applier"
 	"triphammer/factory/match"
 	"triphammer/factory/native"
+	"triphammer/server/answer"
 	"triphammer/server/lookup"
 	"triphammer/server/store"
 	"triphammer/server/terms"
@@ -89,7 +90,53 @@ func (s *Service) decided(ctx context.Context, id store.DeliveryID, asked []stor
 	if err != nil {
 		return nil, err
 	}
-	return s.runs(ctx, hook, body, matched), nil
+	runs, _ := s.runs(ctx, hook, d, body, matched)
+	return runs, nil
+}
+
+// AnswerAPI is the API to which answers to a webhook's events go, by the live definitions (SPEC 22.3).
+func (s *Service) AnswerAPI(ctx context.Context, uid string) (api lookup.API, err error) {
+	hook, ok := s.cfg.Live.Webhook(uid)
+	if !ok || hook.Def.APISecretName == "" {
+		return api, lookup.Fail("its webhook is not in the definitions any more, or names no apiSecretName", true)
+	}
+	return s.api(ctx, hook)
+}
+
+// answersOf are the answers of a run that an event of a delivery starts.
+func answersOf(hook *applier.Webhook, a *applier.Automation, e *native.Event, d *store.Delivery, body []byte) []store.NewAnswer {
+	kinds, brief := a.Def.Reports(hook.Def)
+	if len(kinds) == 0 || e == nil {
+		return nil
+	}
+	all := answer.For(kinds, brief, hook.UID, hook.Def.APISecretName != "", e, native.Delivery{Header: d.Headers, Body: body, Accounts: hook.Def.Accounts})
+	if d.TestBy != "" { // what it is about may be a stranger's
+		for i := range all {
+			all[i] = store.NewAnswer{Kind: all[i].Kind, WebhookUID: hook.UID, Provider: all[i].Provider, Status: store.AnswerNone, Detail: "a test is not answered"}
+		}
+	}
+	return all
+}
+
+// answerOf is the run whose answer a delivery is about; 0: it is about no answer of this server.
+func (s *Service) answerOf(ctx context.Context, hook *applier.Webhook, body []byte) store.RunID {
+	sender := hook.Def.Sender()
+	if sender == nil {
+		return 0
+	}
+	for id, marker := range answer.Marked(sender.Provider, body) {
+		given, err := s.cfg.Store.Answers.Of(ctx, id)
+		if err != nil {
+			s.cfg.Logger.Warn("it is not known whether a delivery is about an answer of this server", "run", id, "error", err)
+			continue
+		}
+		for _, a := range given {
+			if s.cfg.Store.Answers.HasMarker(&a, marker) {
+				return id
+			}
+		}
+	}
+	return 0
 }
 
 // Answers are the answers of senders about a delivery, and the reasons why other questions have

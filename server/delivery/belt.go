@@ -146,6 +146,8 @@ func (s *Service) explainMatch(ctx context.Context, b *belt, trace *Trace, hook 
 		b.pass(StageRun, join(strings.Join(runs, ", "), s.startedNothing(d)))
 	case trace.Waiting:
 		b.stop(StageMatched, strings.Join(trace.Asked, "; "))
+	case d.AnswerOf != 0:
+		b.stop(StageMatched, "it is about an answer of "+d.AnswerOf.String()+", and an answer starts nothing")
 	case len(d.Paused)+len(d.Repeats)+len(d.Limited) > 0:
 		b.pass(StageMatched, join(terms.Counted(len(d.Paused)+len(d.Repeats)+len(d.Limited), "automation"), ownSubjects(trace)))
 		b.stop(StageRun, s.startedNothing(d))

@@ -19,6 +19,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/netip"
+	"slices"
 	"strconv"
 	"time"
 
@@ -91,6 +92,8 @@ type Config struct {
 	// Follow loads the store's live revision of a factory into Live. It is called if the live
 	// revision changed between a decision and its record; nil: Live follows by itself soon.
 	Follow func(ctx context.Context, factory string) error
+	// Sign asks for the first sign of what is told of new runs (SPEC 22.2).
+	Sign func(runs []store.RunID)
 	// Ask tells that questions to senders' APIs were recorded.
 	Ask func()
 	// API asks senders for filter tests; nil: lookup.NewClient.
@@ -130,6 +133,9 @@ func New(cfg Config) *Service {
 	}
 	if cfg.API == nil {
 		cfg.API = lookup.NewClient(cfg.Now)
+	}
+	if cfg.Sign == nil {
+		cfg.Sign = func([]store.RunID) {}
 	}
 	if cfg.Ask == nil {
 		cfg.Ask = func() {}
@@ -345,17 +351,21 @@ func (s *Service) accept(ctx context.Context, a *incoming, matched []match.Match
 // there are runs, it wakes the worker. It records the open questions if the webhook has a
 // secret for the sender's API.
 func (s *Service) record(ctx context.Context, hook *applier.Webhook, d store.Delivery, body []byte, matched []match.Match, open []native.Question) (store.Recorded, error) {
-	item := &store.NewDelivery{Delivery: d, Payload: body, Runs: s.runs(ctx, hook, body, matched)}
+	item := &store.NewDelivery{Delivery: d, Payload: body}
+	item.Runs, item.AnswerOf = s.runs(ctx, hook, &d, body, matched)
 	if d.ReplayOf == 0 {
 		item.RateLimit = s.sharedLimit()
 	}
-	if hook.Def.APISecretName != "" {
+	if hook.Def.APISecretName != "" && item.AnswerOf == 0 {
 		for _, q := range open {
 			item.Waiting = append(item.Waiting, store.Lookup{Provider: q.Provider, Name: q.Name, Args: q.Args})
 		}
 	}
 	recorded, err := s.cfg.Store.Deliveries.Record(ctx, item)
 	if err == nil && len(recorded.RunIDs) > 0 {
+		if slices.ContainsFunc(item.Runs, func(r store.NewRun) bool { return len(r.Answers) > 0 }) {
+			s.cfg.Sign(recorded.RunIDs) // ahead of everything else (SPEC 22.2)
+		}
 		s.cfg.Wake()
 	}
 	if err == nil && len(item.Waiting) > 0 {
@@ -364,7 +374,12 @@ func (s *Service) record(ctx context.Context, hook *applier.Webhook, d store.Del
 	return recorded, err
 }
 
-func (s *Service) runs(ctx context.Context, hook *applier.Webhook, body []byte, matched []match.Match) (runs []store.NewRun) {
+// runs are the runs that a delivery starts. If it is about an answer of this server, there are none
+// (SPEC 22.4), and of is the run that was answered.
+func (s *Service) runs(ctx context.Context, hook *applier.Webhook, d *store.Delivery, body []byte, matched []match.Match) (runs []store.NewRun, of store.RunID) {
+	if of = s.answerOf(ctx, hook, body); of != 0 {
+		return nil, of
+	}
 	for _, m := range matched {
 		r := run.FromAutomation(hook.Revision, hook.Automations[m.Candidate], store.SourceWebhook)
 		r.Webhook, r.Subject, r.Person = hook.Def.Name, m.Subject, m.Person
@@ -373,13 +388,14 @@ func (s *Service) runs(ctx context.Context, hook *applier.Webhook, body []byte, 
 			if len(hook.Revision.Raising(m.Event.Sender)) > 1 {
 				r.Event = m.Identity
 			}
+			r.Answers = answersOf(hook, hook.Automations[m.Candidate], m.Event, d, body)
 		}
 		runs = append(runs, r)
 	}
 	if len(runs) > 0 {
 		s.loops(ctx, body, runs)
 	}
-	return runs
+	return runs, 0
 }
 
 func (s *Service) readBody(ctx context.Context, a *incoming) (Answer, bool) {

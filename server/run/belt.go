@@ -49,7 +49,7 @@ func (d *Desk) Belt(ctx context.Context, r *store.Run) ([]Stage, error) {
 	}
 	b := beltOf(r, int64(spec.Retry.Attempts), events)
 	if r.State == store.Queued {
-		why, err := d.waitsFor(ctx, r, &spec)
+		why, err := d.waits(ctx, r, &spec)
 		if err != nil {
 			return nil, err
 		}
@@ -58,7 +58,16 @@ func (d *Desk) Belt(ctx context.Context, r *store.Run) ([]Stage, error) {
 	return b, nil
 }
 
-func (d *Desk) waitsFor(ctx context.Context, r *store.Run, spec *Spec) (string, error) {
+// WaitsFor says what a queued run waits for.
+func (d *Desk) WaitsFor(ctx context.Context, r *store.Run) (string, error) {
+	spec, err := SpecOf(ctx, d.cfg.Store, r)
+	if err != nil && !errors.Is(err, store.ErrDamaged) {
+		return "", err
+	}
+	return d.waits(ctx, r, &spec)
+}
+
+func (d *Desk) waits(ctx context.Context, r *store.Run, spec *Spec) (string, error) {
 	switch {
 	case r.RunAt.After(d.cfg.Now()):
 		return r.StatusMessage + "; the next attempt starts at " + at(r.RunAt) + " at the earliest", nil

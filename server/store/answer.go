@@ -140,15 +140,18 @@ func (s *Answers) Of(ctx context.Context, runs ...RunID) ([]Answer, error) {
 	return engine.List(ctx, s.DB, scanAnswer, "SELECT "+answerColumns+", '' FROM answers a"+w.sql()+" ORDER BY a.run_id, a.kind", w.args...)
 }
 
-// Due are answers that are to be sent now, ends before all others, and those of the oldest runs first.
-// A start is due when its run has started. An answer waits for those of older runs in its place
-// whose attempts failed.
-func (s *Answers) Due(ctx context.Context, limit int) ([]Answer, error) {
-	return engine.List(ctx, s.DB, scanAnswer, "SELECT "+answerColumns+`, r.state FROM answers a JOIN runs r ON r.id = a.run_id
-		WHERE a.due_at <> 0 AND (a.due_at <= $1 OR a.next = 'start' AND a.attempts = 0 AND a.uncertain = 0 AND r.state NOT IN ('QUEUED', 'HELD'))
-		AND NOT EXISTS (SELECT 1 FROM answers b WHERE b.place_key = a.place_key AND b.run_id < a.run_id AND b.kind = a.kind AND b.due_at <> 0
+// Due are answers that are to be sent now, of each webhook the first ones: ends before all others,
+// and those of the oldest runs first. A start is due when its run has started. An answer waits for
+// those of older runs in its place that are due.
+func (s *Answers) Due(ctx context.Context, perWebhook int) ([]Answer, error) {
+	return engine.List(ctx, s.DB, scanAnswer, "SELECT "+answerColumns+`, a.state FROM (
+		SELECT answers.*, r.state, ROW_NUMBER() OVER (PARTITION BY webhook_uid
+			ORDER BY CASE WHEN next IN ('end', 'mention') THEN 0 ELSE 1 END, run_id) AS nth
+		FROM answers JOIN runs r ON r.id = run_id
+		WHERE due_at <> 0 AND (due_at <= $1 OR next = 'start' AND attempts = 0 AND uncertain = 0 AND said <> 'started' AND r.state NOT IN ('QUEUED', 'HELD'))
+		AND NOT EXISTS (SELECT 1 FROM answers b WHERE b.place_key = answers.place_key AND b.run_id < answers.run_id AND b.due_at <> 0
 			AND b.next IN ('end', 'mention'))
-		ORDER BY CASE WHEN a.next IN ('end', 'mention') THEN 0 ELSE 1 END, a.run_id LIMIT $2`, micros(s.Now()), limit)
+	) a WHERE nth <= $2 ORDER BY nth, run_id`, micros(s.Now()), perWebhook)
 }
 
 // Begin takes the turn to send an answer, until a time. taken is false if another server has it, or
@@ -223,6 +226,11 @@ func (s *Answers) Again(ctx context.Context, id RunID) (n int64, err error) {
 		return err
 	})
 	return n, err
+}
+
+// HasMarker tells whether a marker is of a text of an answer.
+func (s *Answers) HasMarker(a *Answer, marker string) bool {
+	return a.Place != "" && (hmac.Equal([]byte(marker), []byte(s.Marker(a.RunID, a.PlaceKey, "text"))) || hmac.Equal([]byte(marker), []byte(s.Marker(a.RunID, a.PlaceKey, "mention"))))
 }
 
 // markerPrefix begins all markers.

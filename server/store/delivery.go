@@ -85,6 +85,9 @@ type Delivery struct {
 	// Limited are the automations that matched but have started enough for the person of the event, with
 	// the reason in words (SPEC 24.1).
 	Limited map[string]string
+	// AnswerOf is the run whose answer the delivery is about, so that it started nothing
+	// (SPEC 22.4); 0: it is about no answer of this server.
+	AnswerOf RunID
 }
 
 // withheld is why automations that matched started nothing, as it is stored.
@@ -92,6 +95,7 @@ type withheld struct {
 	Paused  []string          `json:"paused,omitempty"`
 	Repeats map[string]int64  `json:"repeats,omitempty"` // by automation: the delivery that started it
 	Limited map[string]string `json:"limited,omitempty"`
+	Answer  int64             `json:"answer,omitempty"` // the run whose answer the delivery is about
 }
 
 // RunRef names a run that a delivery started.
@@ -280,14 +284,14 @@ func (s *Deliveries) record(tx *engine.Tx, d *NewDelivery, row deliveryRow) (Rec
 	if d.Outcome != Accepted {
 		return out, nil
 	}
-	var not withheld
+	not := withheld{Answer: int64(d.AnswerOf)}
 	if out.RunIDs, err = s.start(tx, id, d, &not); err != nil {
 		return Recorded{}, err
 	}
 	if err := s.store.Lookups.ask(tx, id, d.Waiting); err != nil {
 		return Recorded{}, err
 	}
-	if len(not.Paused)+len(not.Repeats)+len(not.Limited) == 0 {
+	if not.none() {
 		return out, nil
 	}
 	why, err := not.text()
@@ -297,9 +301,13 @@ func (s *Deliveries) record(tx *engine.Tx, d *NewDelivery, row deliveryRow) (Rec
 	return out, tx.Exec("UPDATE deliveries SET reason = $1, detail = $2 WHERE id = $3", strconv.Itoa(len(out.RunIDs)), why, id)
 }
 
+func (w *withheld) none() bool {
+	return len(w.Paused)+len(w.Repeats)+len(w.Limited) == 0 && w.Answer == 0
+}
+
 // text is how it is stored.
 func (w *withheld) text() (string, error) {
-	if len(w.Paused)+len(w.Repeats)+len(w.Limited) == 0 {
+	if w.none() {
 		return "", nil
 	}
 	text, err := json.Marshal(w)
@@ -388,7 +396,7 @@ func scanDelivery(rows *sql.Rows) (*Delivery, error) {
 			if err != nil {
 				return nil, err
 			}
-			d.Paused, d.Limited, d.Detail = not.Paused, not.Limited, ""
+			d.Paused, d.Limited, d.Detail, d.AnswerOf = not.Paused, not.Limited, "", RunID(not.Answer)
 			for _, name := range slices.Sorted(maps.Keys(not.Repeats)) {
 				d.Repeats = append(d.Repeats, Repeat{name, DeliveryID(not.Repeats[name])})
 			}

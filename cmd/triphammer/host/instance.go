@@ -7,6 +7,8 @@ import (
 	"io"
 	"io/fs"
 	"log/slog"
+	"net/netip"
+	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
@@ -21,6 +23,7 @@ import (
 	"triphammer/cmd/triphammer/client/exit"
 	"triphammer/server"
 	"triphammer/server/access"
+	"triphammer/server/answer"
 	"triphammer/server/dashboard"
 	"triphammer/server/delivery"
 	"triphammer/server/disk"
@@ -89,6 +92,7 @@ type instance struct {
 	lookups    *lookup.Worker
 	sockets    *socket.Manager
 	received   *delivery.Service
+	answers    *answer.Worker
 	data       *access.Data
 	metrics    *server.Metrics
 	server     *server.Server
@@ -311,11 +315,15 @@ func (in *instance) wire() error {
 	deliveries.Load, deliveries.Observe = in.ledger.Load, in.metrics.Delivery
 	deliveries.Now, deliveries.Logger = Now, in.opt.logger
 	deliveries.Ask = func() { in.lookups.Wake() }
+	deliveries.Sign = func(runs []store.RunID) { in.answers.Sign(runs) }
 	deliveries.API = lookup.NewClient(Now)
 	in.received = delivery.New(deliveries)
 	in.lookups = lookup.New(lookup.Config{Store: in.store, Deliveries: in.received, Client: deliveries.API, Observe: in.metrics.Lookup, Now: Now, Logger: in.opt.logger})
 
 	in.sockets = socket.New(socket.Config{Live: in.live, Store: in.store, Receive: in.received.Receive, Now: Now, Logger: in.opt.logger})
+	in.answers = answer.New(answer.Config{
+		Store: in.store, Client: deliveries.API, API: in.received.AnswerAPI, Waits: in.runs.WaitsFor, Link: in.publicLink, Now: Now, Logger: in.opt.logger,
+	})
 
 	err := in.metrics.Watch(in.store, in.disk, in.executor.Figures)
 	if err != nil {
@@ -354,6 +362,18 @@ func (in *instance) follow(ctx context.Context, factory string) error {
 		return a.Follow(ctx)
 	}
 	return nil
+}
+
+// publicLink is the page of a run, if others than this machine may reach it.
+func (in *instance) publicLink(id store.RunID) string {
+	u, err := url.Parse(in.opt.server.BaseURL)
+	if err != nil || u.Hostname() == "localhost" {
+		return ""
+	}
+	if ip, err := netip.ParseAddr(u.Hostname()); err == nil && (ip.IsLoopback() || ip.IsUnspecified()) {
+		return ""
+	}
+	return in.opt.server.BaseURL + "/runs/" + id.String()
 }
 
 // wireRuns makes the worker of this process, and the desk that knows of it. kind is what the worker is for others.

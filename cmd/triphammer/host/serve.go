@@ -446,6 +446,7 @@ func (s *serving) run(ctx context.Context) error {
 	}
 	s.in.start = func(a *applier.Applier) { background("applying definitions", a.Run) } // no other server has it
 	background("executing runs", s.in.worker.Run)
+	background("giving first signs", s.in.answers.RunSigns)
 	workers.Go(func() { s.in.keepUp(working) })
 	workers.Go(func() {
 		s.in.work(working, s.parts, func(what string, err error) {
@@ -514,6 +515,7 @@ func (s *serving) parts(begin func(what string, part func(context.Context) error
 	begin("asking senders", s.in.lookups.Run)
 	begin("holding connections to senders", s.in.sockets.Run)
 	begin("finding subjects", s.in.received.IndexSubjects)
+	begin("answering senders", s.in.answers.Run)
 	if s.in.shared() {
 		begin("ending the runs of lost workers", s.in.worker.Reap)
 	}
