@@ -33,7 +33,7 @@ func (p *paces) take(all []Pace, webhook, container string, minor bool, now time
 			keys[i].container = container
 		}
 		sent := slices.DeleteFunc(p.sent[keys[i]], func(at time.Time) bool { return now.Sub(at) >= pace.Per })
-		if p.sent[keys[i]] = sent; len(sent) == 0 {
+		if len(sent) == 0 {
 			delete(p.sent, keys[i])
 		}
 		most := pace.Writes

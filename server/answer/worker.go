@@ -236,11 +236,11 @@ func (w *Worker) send(ctx context.Context, a store.Answer) error {
 	if taken, lost := w.Store.Answers.Begin(ctx, &a, w.Now().Add(lease)); lost != nil || !taken {
 		return lost
 	}
-	edited := a.Posted != ""
+	edited := false
 	if err == nil {
 		trying, cancel := context.WithTimeout(ctx, attemptTime)
 		defer cancel()
-		err = w.say(trying, s, &a, p, m, unsure)
+		edited, err = w.say(trying, s, &a, p, m, unsure)
 	}
 	if ctx.Err() != nil {
 		return nil // what has become of the turn is found out later
@@ -260,21 +260,22 @@ func said(m Message) string {
 // errUnsure is the error of say if a text may stand at the sender, and cannot be looked for.
 var errUnsure = lookup.Fail("nobody knows whether it arrived, and the sender cannot be asked: look there", true)
 
-// say sends a message. unsure tells that the outcome of an earlier turn is not known.
-func (w *Worker) say(ctx context.Context, s *Sender, a *store.Answer, p Place, m Message, unsure bool) error {
+// say sends a message. unsure tells that the outcome of an earlier turn is not known, and edited
+// that the text stood there before.
+func (w *Worker) say(ctx context.Context, s *Sender, a *store.Answer, p Place, m Message, unsure bool) (edited bool, err error) {
 	api, err := w.API(ctx, a.WebhookUID)
 	if err != nil {
-		return err
+		return false, err
 	}
 	var at Posted
 	if a.Posted != "" {
 		if err := json.Unmarshal([]byte(a.Posted), &at); err != nil {
-			return lookup.Fail("what stands at the sender cannot be read", true)
+			return false, lookup.Fail("what stands at the sender cannot be read", true)
 		}
 	}
 	if a.Kind == store.AnswerCheck {
 		at, err = s.Check(ctx, w.Client, api, p, m)
-		return posted(a, at, err)
+		return false, posted(a, at, err)
 	}
 	if a.Next == store.AnswerMention {
 		m = Message{State: Ended, Automation: m.Automation, Run: m.Run, Link: m.Link, Outcome: m.Outcome, Asker: p.Asker, Marker: m.Marker}
@@ -284,33 +285,33 @@ func (w *Worker) say(ctx context.Context, s *Sender, a *store.Answer, p Place, m
 	if at.ID != "" && s.Edit != nil {
 		err := s.Edit(ctx, w.Client, api, p, at, text)
 		if f := (*lookup.Failure)(nil); err == nil || a.Next != store.AnswerEnd || !errors.As(err, &f) || f.Status() != http.StatusNotFound {
-			return err
+			return true, err
 		}
 		// Somebody has deleted the text. The end is worth a new one.
 	}
 	if unsure {
 		if s.Find == nil {
-			return errUnsure
+			return false, errUnsure
 		}
 		there, found, err := s.Find(ctx, w.Client, api, p, m.Marker)
 		if err != nil {
-			return fmt.Errorf("it could not be looked for: %w", err)
+			return false, fmt.Errorf("it could not be looked for: %w", err)
 		}
 		if found && a.Next != store.AnswerMention {
 			_ = posted(a, there, nil)
 			if s.Edit != nil {
-				return s.Edit(ctx, w.Client, api, p, there, text)
+				return true, s.Edit(ctx, w.Client, api, p, there, text)
 			}
 		}
 		if found {
-			return nil
+			return false, nil
 		}
 	}
 	at, err = s.Post(ctx, w.Client, api, p, text, m.Marker)
 	if a.Next == store.AnswerMention {
-		return err
+		return false, err
 	}
-	return posted(a, at, err)
+	return false, posted(a, at, err)
 }
 
 // posted notes what stands at the sender.
@@ -349,7 +350,7 @@ func (w *Worker) tried(s *Sender, a *store.Answer, p Place, m Message, edited bo
 		final, a.Uncertain = f.Final() || denied && after == 0, f.Uncertain()
 	}
 	w.rested(a.WebhookUID, err)
-	if a.Detail = explain(s, err); a.Uncertain && s != nil && s.Find == nil && a.Kind == store.AnswerThread && (s.Edit == nil || !edited) {
+	if a.Detail = explain(s, err); a.Uncertain && s != nil && s.Find == nil && a.Kind == store.AnswerThread && !edited {
 		final, a.Detail = true, a.Detail+"; "+errUnsure.Error()
 	}
 	pause := max(pauses[min(int(a.Attempts), len(pauses))-1], after)
