@@ -240,7 +240,8 @@ func (w *Worker) send(ctx context.Context, a store.Answer) error {
 	if err == nil {
 		trying, cancel := context.WithTimeout(ctx, attemptTime)
 		defer cancel()
-		edited, err = w.say(trying, s, &a, p, m, unsure)
+		a.Uncertain = unsure
+		edited, err = w.say(trying, s, &a, p, m)
 	}
 	if ctx.Err() != nil {
 		return nil // what has become of the turn is found out later
@@ -260,9 +261,9 @@ func said(m Message) string {
 // errUnsure is the error of say if a text may stand at the sender, and cannot be looked for.
 var errUnsure = lookup.Fail("nobody knows whether it arrived, and the sender cannot be asked: look there", true)
 
-// say sends a message. unsure tells that the outcome of an earlier turn is not known, and edited
-// that the text stood there before.
-func (w *Worker) say(ctx context.Context, s *Sender, a *store.Answer, p Place, m Message, unsure bool) (edited bool, err error) {
+// say sends a message. edited tells that the text stood there before. a.Uncertain tells, before and
+// after, whether the outcome of an earlier turn is unknown.
+func (w *Worker) say(ctx context.Context, s *Sender, a *store.Answer, p Place, m Message) (edited bool, err error) {
 	api, err := w.API(ctx, a.WebhookUID)
 	if err != nil {
 		return false, err
@@ -289,7 +290,7 @@ func (w *Worker) say(ctx context.Context, s *Sender, a *store.Answer, p Place, m
 		}
 		// Somebody has deleted the text. The end is worth a new one.
 	}
-	if unsure {
+	if a.Uncertain {
 		if s.Find == nil {
 			return false, errUnsure
 		}
@@ -297,6 +298,7 @@ func (w *Worker) say(ctx context.Context, s *Sender, a *store.Answer, p Place, m
 		if err != nil {
 			return false, fmt.Errorf("it could not be looked for: %w", err)
 		}
+		a.Uncertain = false
 		if found && a.Next != store.AnswerMention {
 			_ = posted(a, there, nil)
 			if s.Edit != nil {
@@ -344,10 +346,10 @@ func (w *Worker) tried(s *Sender, a *store.Answer, p Place, m Message, edited bo
 	}
 	f := (*lookup.Failure)(nil)
 	final, after := false, time.Duration(0)
-	if a.Uncertain = false; errors.As(err, &f) {
+	if errors.As(err, &f) {
 		denied := f.Status() == http.StatusUnauthorized || f.Status() == http.StatusForbidden
 		after = f.After()
-		final, a.Uncertain = f.Final() || denied && after == 0, f.Uncertain()
+		final, a.Uncertain = f.Final() || denied && after == 0, a.Uncertain || f.Uncertain()
 	}
 	w.rested(a.WebhookUID, err)
 	if a.Detail = explain(s, err); a.Uncertain && s != nil && s.Find == nil && a.Kind == store.AnswerThread && !edited {

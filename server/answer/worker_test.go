@@ -383,7 +383,13 @@ func TestLostAnswer(t *testing.T) {
 		id := f.deliver("1", a)
 		f.end(f.start())
 		f.turns(t.Context())
+		f.forge.refuse = func(method string) int { // it cannot be looked for at first
+			return map[string]int{http.MethodGet: http.StatusBadGateway}[method]
+		}
 		f.pass(time.Minute)
+		f.turns(t.Context())
+		f.forge.refuse = nil
+		f.pass(10 * time.Minute)
 		f.turns(t.Context())
 		if got := f.forge.texts(); len(got) != 1 {
 			t.Errorf("%q", got)
