@@ -58,11 +58,11 @@ var allowed = map[string][]string{
 	"server/worker/executor/kubernetes":    {"server/inside", "server/disk", "server/run/task", "server/run/event", "server/worker/executor"},
 	"server/worker/executor/kubernetes/kubetest": {}, // for tests
 	"server/worker/gateway":                      {"factory/hosts", "server/inside/relay", "server/run/event", "server/secret"},
-	"server/delivery":                            {"schema", "server/terms", "server/lookup", "factory/signature", "factory/filter", "factory/jsonscan", "factory/match", "factory/native", "factory", "applier", "server/secret", "server/store", "server/run"},
+	"server/delivery":                            {"schema", "server/terms", "server/answer", "server/lookup", "factory/signature", "factory/filter", "factory/jsonscan", "factory/match", "factory/native", "factory", "applier", "server/secret", "server/store", "server/run"},
 	"server/lookup":                              {"factory/native", "server/secret", "server/store"},
 	"server/socket":                              {"applier", "factory", "factory/native", "server/api", "server/delivery", "server/lookup", "server/secret", "server/store"},
 	"server/socket/sockettest":                   {}, // for tests
-	"server/answer":                              {"factory/native", "server/lookup"},
+	"server/answer":                              {"factory/native", "server/lookup", "server/run/event", "server/store"},
 	"server/ledger":                              {"factory/native", "applier", "applier/gitrepo", "factory", "factory/match", "server/run", "server/store"},
 	"server/access":                              {"applier", "server/api", "server/delivery", "server/run", "server/run/task", "server/store"},
 	"server/inert":                               {},

@@ -146,6 +146,9 @@ func (s *Server) status(ctx context.Context, c *call) (*api.Status, error) {
 	return out, err
 }
 
+// maxUnanswered is how many answers that could not be told a status lists of each factory.
+const maxUnanswered = 20
+
 // factories are the factories that the caller may use, or with ?factory= one of them.
 func (s *Server) factories(ctx context.Context, c *call) ([]api.FactoryStatus, error) {
 	all := []api.FactoryStatus{}
@@ -199,6 +202,15 @@ func (s *Server) getFactory(ctx context.Context, _ *call, factory access.Factory
 		f.Applied = &api.AppliedRef{Commit: r.Commit.Hash, At: r.AppliedAt, ApplyID: r.ApplyID}
 		f.Title = r.Definition.Name
 		f.Head = cmp.Or(f.Head, r.Commit.Hash)
+	}
+	unanswered, err := factory.Unanswered(ctx, s.cfg.Now(), maxUnanswered)
+	if err != nil {
+		return f, err
+	}
+	for _, a := range unanswered {
+		f.Unanswered = append(f.Unanswered, api.Unanswered{
+			RunID: a.RunID.String(), Automation: a.Automation, Provider: a.Provider, Kind: a.Kind, Detail: a.Detail, At: a.UpdatedAt,
+		})
 	}
 	last, err := factory.LastApply(ctx)
 	switch {

@@ -191,6 +191,12 @@ func (f Factory) LastApply(ctx context.Context) (*store.Apply, error) {
 	return f.data.cfg.Store.Applies.Last(ctx, f.Name, "")
 }
 
+// Unanswered are the newest answers of the factory's runs that could not be told in the last week
+// (SPEC 22.5).
+func (f Factory) Unanswered(ctx context.Context, now time.Time, limit int) ([]store.Answer, error) {
+	return f.data.cfg.Store.Answers.Failed(ctx, f.Name, now.Add(-7*24*time.Hour), limit)
+}
+
 // FirstApply is when the first apply of any outcome began. The error is store.ErrNotFound
 // if there is none.
 func (f Factory) FirstApply(ctx context.Context) (time.Time, error) {

@@ -417,7 +417,7 @@ func TestRefusals(t *testing.T) {
 	if a := f.answer(id); a.Status != store.AnswerFailed || !strings.Contains(a.Detail, "answered 403") || !strings.Contains(a.Detail, "comments:write") {
 		t.Errorf("end refused: %+v", a)
 	}
-	failed, err := f.store.Answers.Failed(t.Context(), f.now().Add(-time.Hour), 10)
+	failed, err := f.store.Answers.Failed(t.Context(), "default", f.now().Add(-time.Hour), 10)
 	f.check(err)
 	if len(failed) != 1 || failed[0].RunID != id {
 		t.Errorf("failed: %+v", failed)

@@ -99,6 +99,7 @@ type FactoryStatus struct {
 	State        string       `json:"state"` // live, waiting (nothing serves yet), failing (something keeps the head from serving), pinned
 	Pin          *applier.Pin `json:"pin,omitempty"`
 	Paused       []Paused     `json:"paused"`
+	Unanswered   []Unanswered `json:"unanswered,omitempty"`      // the newest answers of the last week that could not be told, at most 20
 	CheckedAt    *time.Time   `json:"checked_at,omitempty"`      // when the head was last read
 	LookingSince *time.Time   `json:"looking_since,omitempty"`   // when the present look at the head began
 	Received     int64        `json:"received_bytes,omitempty"`  // in the present look at a remote repository
@@ -107,6 +108,16 @@ type FactoryStatus struct {
 	Reason       string       `json:"reason,omitempty"` // the kind of the error, an applier.Reason
 	Since        *time.Time   `json:"since,omitempty"`
 	NextAttempt  *time.Time   `json:"next_attempt,omitempty"`
+}
+
+// Unanswered is what became of a run and could not be told where its event came from (SPEC 22.5).
+type Unanswered struct {
+	RunID      string    `json:"run_id"`
+	Automation string    `json:"automation"`
+	Provider   string    `json:"provider"` // such as github
+	Kind       string    `json:"kind"`     // thread or check
+	Detail     string    `json:"detail"`   // why, in words
+	At         time.Time `json:"at"`
 }
 
 // WaitsForCommit says why an Empty factory serves nothing.

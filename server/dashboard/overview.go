@@ -102,6 +102,7 @@ func (v *Visit) needs(page Page, stats api.Stats) (needs []Need, err error) {
 					Action: "Look, then unpin", Link: page.In(f.Name, "/definition"),
 				})
 			}
+			needs = append(needs, unanswered(page, f)...)
 			for _, p := range f.Paused {
 				kind := p.Kind
 				needs = append(needs, Need{
@@ -186,6 +187,24 @@ func failures(page Page, runs []api.Run) (needs []Need) {
 		needs = append(needs, Need{
 			Kind: "fail", Title: plural(more, "more automation") + " had runs that failed in 24 hours", Action: "See the runs",
 			Link: page.To("/runs", "state", string(store.FailedRun), "since", "24h"),
+		})
+	}
+	return needs
+}
+
+// unanswered are the answers that could not be told, by why (SPEC 22.5).
+func unanswered(page Page, f api.FactoryStatus) (needs []Need) {
+	found := make(map[string]int)
+	for _, a := range f.Unanswered {
+		key := a.Automation + "\n" + a.Detail
+		if i, known := found[key]; known {
+			needs[i].Title = page.Of(f.Name, "several answers of "+a.Automation+" could not be told")
+			continue
+		}
+		found[key] = len(needs)
+		needs = append(needs, Need{
+			Kind: "fail", Title: page.Of(f.Name, "an answer of "+a.Automation+" could not be told"), Text: a.Detail,
+			Action: "Look at the run", Link: page.To("/runs/" + url.PathEscape(a.RunID)),
 		})
 	}
 	return needs

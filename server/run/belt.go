@@ -18,6 +18,8 @@ const (
 	StageStarted = "started"
 	StageAgent   = "agent"
 	StageEnded   = "ended"
+	// StageAnswered is there if the run is told where its event came from (SPEC 22.5).
+	StageAnswered = "answered"
 )
 
 // The outcomes of a stage.
@@ -55,7 +57,11 @@ func (d *Desk) Belt(ctx context.Context, r *store.Run) ([]Stage, error) {
 		}
 		b[0].Detail += ": " + why
 	}
-	return b, nil
+	answers, err := d.cfg.Store.Answers.Of(ctx, r.ID)
+	if err != nil || len(answers) == 0 {
+		return b, err
+	}
+	return append(b, answered(answers)), nil
 }
 
 // WaitsFor says what a queued run waits for.
@@ -98,6 +104,51 @@ func (d *Desk) waitsForTurn(ctx context.Context, r *store.Run) (string, error) {
 		return fmt.Sprintf("%d of %d runs of its automation are in progress (--max-runs-per-automation)", running, d.cfg.MaxPerAutomation), nil
 	}
 	return "it is about to start", nil
+}
+
+// answered is the last stage of a run that is told where its event came from (SPEC 22.5).
+func answered(answers []store.Answer) Stage {
+	s := Stage{StageAnswered, NotReached, ""}
+	var parts []string
+	rank := map[string]int{NotReached: 0, Passed: 1, Active: 2, Stopped: 3}
+	for _, a := range answers {
+		outcome, text := NotReached, a.Kind+": "
+		switch {
+		case a.Status == store.AnswerNone:
+			text += "nothing is told, because " + a.Detail
+			if strings.HasPrefix(a.Detail, "needs ") {
+				text = a.Kind + ": " + a.Detail
+			}
+		case a.Status == store.AnswerFailed:
+			outcome = Stopped
+			text += "it could not be told, and needs a person: " + a.Detail
+		case a.Status == store.AnswerDelivered:
+			outcome = Passed
+			text += strings.TrimSpace("told "+a.Link()) + ", at " + at(a.UpdatedAt)
+			if a.Detail != "" {
+				text += "; " + a.Detail
+			}
+		case a.Detail != "":
+			outcome = Active
+			text += a.Detail
+			if !a.DueAt.IsZero() {
+				text += "; it is tried again at " + at(a.DueAt)
+			}
+		case a.Ended:
+			outcome = Active
+			text += "the end is about to be told"
+		case a.Posted != "":
+			outcome = Active
+			text += "told " + strings.TrimSpace(a.Said+" "+a.Link())
+		default:
+			text += "waits for the run"
+		}
+		if parts = append(parts, text); rank[outcome] > rank[s.Outcome] {
+			s.Outcome = outcome
+		}
+	}
+	s.Detail = strings.Join(parts, "; ")
+	return s
 }
 
 // beltOf is the belt without the reason why the run waits.

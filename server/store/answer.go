@@ -7,6 +7,7 @@ import (
 	"crypto/sha256"
 	"database/sql"
 	"encoding/hex"
+	"encoding/json"
 	"time"
 
 	"triphammer/server/store/internal/engine"
@@ -201,6 +202,15 @@ func (s *Answers) Signed(ctx context.Context, a Answer) error {
 	})
 }
 
+// Link is the page of what stands at the sender, or empty.
+func (a *Answer) Link() string {
+	var at struct{ Link string }
+	if json.Unmarshal([]byte(a.Posted), &at) != nil {
+		return ""
+	}
+	return at.Link
+}
+
 // Earlier is what stands in the place of an answer from an earlier run of its automation, as JSON;
 // empty: nothing.
 func (s *Answers) Earlier(ctx context.Context, a *Answer) (posted string, err error) {
@@ -212,10 +222,10 @@ func (s *Answers) Earlier(ctx context.Context, a *Answer) (posted string, err er
 	return posted, err
 }
 
-// Failed are the newest answers that were given up.
-func (s *Answers) Failed(ctx context.Context, since time.Time, limit int) ([]Answer, error) {
-	return engine.List(ctx, s.DB, scanAnswer, "SELECT "+answerColumns+`, '' FROM answers a WHERE a.status = 'failed' AND a.run_id >= $1
-		ORDER BY a.run_id DESC LIMIT $2`, engine.IDAt(since), limit)
+// Failed are the newest answers of a factory that were given up.
+func (s *Answers) Failed(ctx context.Context, factory string, since time.Time, limit int) ([]Answer, error) {
+	return engine.List(ctx, s.DB, scanAnswer, "SELECT "+answerColumns+`, '' FROM answers a WHERE a.status = 'failed' AND a.run_id >= $1 AND a.factory = $2
+		ORDER BY a.run_id DESC LIMIT $3`, engine.IDAt(since), factory, limit)
 }
 
 // Again makes answers of a run that were given up due once more. n is how many.
