@@ -473,10 +473,8 @@ func schemaRules() map[string]object {
 			"if":   has("connect"),
 			"then": object{"required": []any{"appTokenName"}},
 			"else": object{"required": []any{"secretName"}, "allOf": all(without("appTokenName needs connect: socket", "appTokenName"))},
-		}, onlyWith("connect", connects), onlyWith("accounts", func(s *native.Sender) bool { return s.Accounts != "" }), onlyWith("apiSecretName", (*native.Sender).Asks), object{
+		}, onlyWith("connect", connects), onlyWith("accounts", func(s *native.Sender) bool { return s.Accounts != "" }), onlyWith("apiSecretName", takesAPI), reportRule("", takesAnswers), reportRule("check", takesChecks), object{
 			"if": has("apiURL"), "then": object{"anyOf": all(has("apiSecretName"), has("connect"))},
-		}, onlyWith("accounts", func(s *native.Sender) bool { return s.Accounts != "" }), onlyWith("apiSecretName", takesAPI), reportRule("", takesAnswers), reportRule("check", takesChecks), object{
-			"if": has("apiURL"), "then": object{"required": []any{"apiSecretName"}},
 		}, object{
 			"if": merged(has("apiSecretName"), object{"properties": object{"signatureScheme": object{
 				"enum": anys(schemesOf(func(s *native.Sender) bool { return takesAPI(s) && s.API == "" })),

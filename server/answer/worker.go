@@ -327,32 +327,49 @@ func posted(a *store.Answer, at Posted, err error) error {
 
 // tried decides what follows a turn. edited tells that the text stood there before.
 func (w *Worker) tried(s *Sender, a *store.Answer, p Place, m Message, edited bool, err error) {
-	now, next := w.Now(), a.Next
+	said := a.Next
 	if err == nil {
-		a.Attempts, a.Uncertain, a.Detail, a.Said, a.DueAt = 0, false, "", said(m), time.Time{}
-		switch {
-		case next == store.AnswerStart && m.State == Waits:
-			a.DueAt = now.Add(store.StartPatience)
-		case next == store.AnswerStart && s.Every > 0 && a.Kind == store.AnswerThread:
-			a.DueAt = now.Add(s.Every)
-		case next == store.AnswerStart:
-			a.Next = store.AnswerEnd
-		case next == store.AnswerEnd && edited && p.Asker != "" && a.Kind == store.AnswerThread:
-			a.Next, a.DueAt = store.AnswerMention, now
-		default:
-			a.Next, a.Status = "", store.AnswerDelivered
-		}
+		w.told(s, a, p, m, edited)
 		return
 	}
-	f := (*lookup.Failure)(nil)
-	final, after := false, time.Duration(0)
-	if errors.As(err, &f) {
-		denied := f.Status() == http.StatusUnauthorized || f.Status() == http.StatusForbidden
-		after = f.After()
-		final, a.Uncertain = f.Final() || denied && after == 0, a.Uncertain || f.Uncertain()
-	}
 	w.rested(a.WebhookUID, err)
-	if a.Detail = explain(s, err); a.Uncertain && s != nil && s.Find == nil && a.Kind == store.AnswerThread && !edited {
+	w.refused(s, a, edited, err)
+	level := slog.LevelWarn
+	if a.Status == store.AnswerFailed {
+		level = slog.LevelError
+	}
+	w.Logger.Log(context.Background(), level, "a sender did not take an answer", "run", a.RunID, "provider", a.Provider, "kind", a.Kind, "said", said,
+		"error", a.Detail, "attempts", a.Attempts, "status", a.Status)
+}
+
+// told decides what follows what was told.
+func (w *Worker) told(s *Sender, a *store.Answer, p Place, m Message, edited bool) {
+	now, thread := w.Now(), a.Kind == store.AnswerThread
+	next := a.Next
+	a.Attempts, a.Uncertain, a.Detail, a.Said, a.DueAt = 0, false, "", said(m), time.Time{}
+	switch {
+	case next == store.AnswerStart && m.State == Waits:
+		a.DueAt = now.Add(store.StartPatience)
+	case next == store.AnswerStart && s.Every > 0 && thread:
+		a.DueAt = now.Add(s.Every)
+	case next == store.AnswerStart:
+		a.Next = store.AnswerEnd
+	case next == store.AnswerEnd && edited && p.Asker != "" && thread:
+		a.Next, a.DueAt = store.AnswerMention, now
+	default:
+		a.Next, a.Status = "", store.AnswerDelivered
+	}
+}
+
+// refused decides what follows a turn that failed.
+func (w *Worker) refused(s *Sender, a *store.Answer, edited bool, err error) {
+	now, f := w.Now(), (*lookup.Failure)(nil)
+	final, after := false, time.Duration(0)
+	if a.Detail = explain(s, err); errors.As(err, &f) {
+		after = f.After()
+		final, a.Uncertain = f.Final() || denied(f), a.Uncertain || f.Uncertain()
+	}
+	if a.Uncertain && !edited && s != nil && s.Find == nil && a.Kind == store.AnswerThread {
 		final, a.Detail = true, a.Detail+"; "+errUnsure.Error()
 	}
 	pause := max(pauses[min(int(a.Attempts), len(pauses))-1], after)
@@ -360,26 +377,27 @@ func (w *Worker) tried(s *Sender, a *store.Answer, p Place, m Message, edited bo
 		pause = max(pause, settleTime)
 	}
 	a.DueAt = now.Add(pause)
-	if late := now.Sub(a.Since) > giveUp; late || final {
-		if late && !final {
-			a.Detail = fmt.Sprintf("given up after %v: %s", giveUp, a.Detail)
-		}
-		a.DueAt, a.Uncertain = time.Time{}, false
-		switch next {
-		case store.AnswerStart: // perhaps the end is taken
-			a.Next, a.Attempts = store.AnswerEnd, 0
-		case store.AnswerMention:
-			a.Next, a.Status, a.Detail = "", store.AnswerDelivered, "whoever asked was not mentioned: "+a.Detail
-		default:
-			a.Status = store.AnswerFailed
-		}
+	late := now.Sub(a.Since) > giveUp
+	if !late && !final {
+		return
 	}
-	level := slog.LevelWarn
-	if a.Status == store.AnswerFailed {
-		level = slog.LevelError
+	if !final {
+		a.Detail = fmt.Sprintf("given up after %v: %s", giveUp, a.Detail)
 	}
-	w.Logger.Log(context.Background(), level, "a sender did not take an answer", "run", a.RunID, "provider", a.Provider, "kind", a.Kind, "said", next,
-		"error", a.Detail, "attempts", a.Attempts, "status", a.Status)
+	a.DueAt, a.Uncertain = time.Time{}, false
+	switch a.Next {
+	case store.AnswerStart: // perhaps the end is taken
+		a.Next, a.Attempts = store.AnswerEnd, 0
+	case store.AnswerMention:
+		a.Next, a.Status, a.Detail = "", store.AnswerDelivered, "whoever asked was not mentioned: "+a.Detail
+	default:
+		a.Status = store.AnswerFailed
+	}
+}
+
+// denied tells that a credential lacks a permission.
+func denied(f *lookup.Failure) bool {
+	return (f.Status() == http.StatusUnauthorized || f.Status() == http.StatusForbidden) && f.After() == 0
 }
 
 // rested makes a webhook's answers wait if its sender wants no requests for a while.
@@ -392,7 +410,7 @@ func (w *Worker) rested(webhook string, err error) {
 // explain is an error in words, with the permission that a credential lacks.
 func explain(s *Sender, err error) string {
 	text := err.Error()
-	if f := (*lookup.Failure)(nil); s != nil && s.Needs != "" && errors.As(err, &f) && (f.Status() == http.StatusUnauthorized || f.Status() == http.StatusForbidden) && f.After() == 0 {
+	if f := (*lookup.Failure)(nil); s != nil && s.Needs != "" && errors.As(err, &f) && denied(f) {
 		text += "; the credential needs " + s.Needs
 	}
 	return text
