@@ -24,8 +24,8 @@ import (
 	"triphammer/server/store/storetest"
 )
 
-// forge is a service with threads, which takes comments as senders do.
-type forge struct {
+// loopback is a service with threads, which takes comments as senders do.
+type loopback struct {
 	*httptest.Server
 	mu       sync.Mutex
 	comments map[string]string // by id
@@ -36,14 +36,14 @@ type forge struct {
 	lose     func(method string) bool // the request is done, and its answer lost
 }
 
-func newForge(t testing.TB) *forge {
-	f := &forge{comments: make(map[string]string)}
+func newLoopback(t testing.TB) *loopback {
+	f := &loopback{comments: make(map[string]string)}
 	f.Server = httptest.NewServer(f)
 	t.Cleanup(f.Close)
 	return f
 }
 
-func (f *forge) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (f *loopback) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	var body struct{ Text string }
 	_ = json.NewDecoder(r.Body).Decode(&body)
 	f.mu.Lock()
@@ -79,7 +79,7 @@ func (f *forge) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_ = json.NewEncoder(w).Encode(Posted{ID: id, Link: "https://forge.example.com/c/" + id})
 }
 
-func (f *forge) texts() (all []string) {
+func (f *loopback) texts() (all []string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for i := range len(f.comments) {
@@ -88,7 +88,7 @@ func (f *forge) texts() (all []string) {
 	return all
 }
 
-// row is the Sender of a forge.
+// row is the Sender of a loopback.
 func row() *Sender {
 	call := func(ctx context.Context, c *lookup.Client, api lookup.API, method, path, text string, into any) error {
 		return c.Do(ctx, api, lookup.Request{Method: method, Path: path, Body: map[string]string{"text": text}, Into: into})
@@ -124,7 +124,7 @@ func row() *Sender {
 type fixture struct {
 	*Worker
 	t     testing.TB
-	forge *forge
+	forge *loopback
 	row   *Sender
 	store *store.Store
 	clock atomic.Int64
@@ -132,7 +132,7 @@ type fixture struct {
 
 func newFixture(t testing.TB) *fixture {
 	t.Helper()
-	f := &fixture{t: t, forge: newForge(t), row: row()}
+	f := &fixture{t: t, forge: newLoopback(t), row: row()}
 	f.clock.Store(time.Date(2026, 11, 26, 12, 0, 0, 0, time.UTC).UnixNano())
 	dir := t.TempDir()
 	key, err := secret.LoadOrCreateKey(filepath.Join(dir, "key"))
