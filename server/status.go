@@ -209,7 +209,7 @@ func (s *Server) getFactory(ctx context.Context, _ *call, factory access.Factory
 	}
 	for _, a := range unanswered {
 		f.Unanswered = append(f.Unanswered, api.Unanswered{
-			RunID: a.RunID.String(), Automation: a.Automation, Provider: a.Provider, Kind: a.Kind, Detail: a.Detail, At: a.UpdatedAt,
+			RunID: a.RunID.String(), ID: a.RunID.String(), Automation: a.Automation, Provider: a.Provider, Kind: a.Kind, Detail: a.Detail, At: a.UpdatedAt,
 		})
 	}
 	last, err := factory.LastApply(ctx)

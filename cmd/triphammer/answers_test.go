@@ -120,7 +120,7 @@ func TestAnswers(t *testing.T) {
 	if !strings.HasSuffix(calls[0], "/issues/comments/101/reactions") {
 		t.Errorf("the first call is no sign: %q", calls)
 	}
-	shows(send("@hammer " + comments[0]), "it is about an answer of run_")
+	shows(send("@hammer "+comments[0]), "it is about an answer of run_")
 	shows(send("@hammer, a quotation: "+strings.ReplaceAll(comments[0], "triphammer:run_", "hammer:run_")), "told https://github.example.com/")
 
 	g.mu.Lock()

@@ -422,9 +422,8 @@ func TestRefusals(t *testing.T) {
 	if len(failed) != 1 || failed[0].RunID != id {
 		t.Errorf("failed: %+v", failed)
 	}
-	if n, err := f.store.Answers.Again(t.Context(), id); n != 1 || err != nil {
-		t.Fatal(n, err)
-	}
+	id = f.deliver("2", thread("7", "issue", ""))
+	f.end(f.start())
 	f.forge.after = "600"
 	requests := f.forge.requests
 	f.turns(t.Context())

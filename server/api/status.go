@@ -113,6 +113,7 @@ type FactoryStatus struct {
 // Unanswered is what became of a run and could not be told where its event came from (SPEC 22.5).
 type Unanswered struct {
 	RunID      string    `json:"run_id"`
+	ID         string    `json:"id"` // equal to run_id
 	Automation string    `json:"automation"`
 	Provider   string    `json:"provider"` // such as github
 	Kind       string    `json:"kind"`     // thread or check

@@ -228,16 +228,6 @@ func (s *Answers) Failed(ctx context.Context, factory string, since time.Time, l
 		ORDER BY a.run_id DESC LIMIT $3`, engine.IDAt(since), factory, limit)
 }
 
-// Again makes answers of a run that were given up due once more. n is how many.
-func (s *Answers) Again(ctx context.Context, id RunID) (n int64, err error) {
-	err = s.Do(ctx, func(tx *engine.Tx) (err error) {
-		n, err = tx.ExecCount("UPDATE answers SET status = 'pending', due_at = $1, since = $1, attempts = 0 WHERE run_id = $2 AND status = 'failed'",
-			micros(s.Now()), int64(id))
-		return err
-	})
-	return n, err
-}
-
 // HasMarker tells whether a marker is of a text of an answer.
 func (s *Answers) HasMarker(a *Answer, marker string) bool {
 	return a.Place != "" && (hmac.Equal([]byte(marker), []byte(s.Marker(a.RunID, a.PlaceKey, "text"))) || hmac.Equal([]byte(marker), []byte(s.Marker(a.RunID, a.PlaceKey, "mention"))))
