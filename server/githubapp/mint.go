@@ -1,0 +1,353 @@
+package githubapp
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+	"unicode"
+
+	"triphammer/server/secret"
+)
+
+const (
+	// Early is how long before its end a token is replaced.
+	Early = 5 * time.Minute
+	// longest is how long a token is taken to be good, whatever GitHub says: its tokens end
+	// after an hour.
+	longest     = time.Hour
+	failedTime  = 10 * time.Second // how long a failure is remembered, so that a run cannot use up GitHub's limit
+	requestTime = 15 * time.Second
+	maxAnswer   = 1 << 20 // bytes
+	maxToken    = 4 << 10 // bytes
+	maxKept     = 1000    // tokens
+)
+
+// Use is what a token is for.
+type Use struct {
+	Repository  string            // OWNER/NAME
+	Permissions map[string]string // such as {"contents": "read"}: read or write
+}
+
+// Token is an installation token.
+type Token struct {
+	Value secret.Value
+	Renew time.Time // from then on there is another one
+}
+
+// Minter makes installation tokens, and keeps them until shortly before their end. It is safe for
+// concurrent use: callers that want the same token wait for one request.
+type Minter struct {
+	http *http.Client
+	now  func() time.Time
+
+	mu   sync.Mutex
+	kept map[[sha256.Size]byte]*entry
+}
+
+type entry struct {
+	turn  chan struct{} // holds one value while nobody mints
+	token Token
+	err   error
+	until time.Time
+}
+
+// New makes a Minter.
+func New(now func() time.Time) *Minter {
+	return &Minter{http: Client(), now: now, kept: make(map[[sha256.Size]byte]*entry)}
+}
+
+// Client makes a client for requests with a credential: it follows no redirect, and does not
+// connect to link-local addresses, at which clouds give credentials to their machines.
+func Client() *http.Client {
+	t := http.DefaultTransport.(*http.Transport).Clone()
+	t.DialContext = (&net.Dialer{Timeout: requestTime, Control: func(_, address string, _ syscall.RawConn) error {
+		if at, err := netip.ParseAddrPort(address); err != nil || at.Addr().Unmap().IsLinkLocalUnicast() {
+			return errors.New("the address is link-local")
+		}
+		return nil
+	}}).DialContext
+	return &http.Client{Transport: t, Timeout: requestTime, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+}
+
+// Error says why there is no token, and what to do.
+type Error struct {
+	Text  string
+	After time.Duration // how long GitHub wants no request
+}
+
+func (e *Error) Error() string { return e.Text }
+
+// Token is a token for a use, from the newest value of the secret that is the App. name is the
+// name of the secret, for messages. Its errors are an *Error, or the error of ctx.
+func (m *Minter) Token(ctx context.Context, name string, v secret.Value, use Use) (Token, error) {
+	app, err := Parse(v)
+	if err != nil {
+		return Token{}, &Error{Text: fmt.Sprintf("%s: %v; set it again: triphammer secrets set %s --github-app ID --key-file FILE", of(name), err, cmp.Or(name, "NAME"))}
+	}
+	if !validRepository(use.Repository) {
+		return Token{}, &Error{Text: of(name) + " needs a repository OWNER/NAME"}
+	}
+	e := m.entry(v, use)
+	select {
+	case <-ctx.Done():
+		return Token{}, ctx.Err()
+	case <-e.turn:
+	}
+	defer func() { e.turn <- struct{}{} }()
+	if m.now().Before(e.until) {
+		return e.token, e.err
+	}
+	token, err := m.mint(ctx, app, name, use)
+	if ctx.Err() != nil { // the next caller asks again
+		return Token{}, ctx.Err()
+	}
+	m.mu.Lock() // entry reads until
+	e.token, e.err, e.until = token, err, token.Renew
+	if err != nil {
+		e.until = m.now().Add(failedTime)
+	}
+	m.mu.Unlock()
+	return token, err
+}
+
+// entry finds the place of a token. The value of the secret is part of the key, so a new key of
+// the App makes new tokens.
+func (m *Minter) entry(v secret.Value, use Use) *entry {
+	h := sha256.New()
+	fmt.Fprintf(h, "%q %q", v.Reveal(), strings.ToLower(use.Repository))
+	for _, p := range slices.Sorted(maps.Keys(use.Permissions)) {
+		fmt.Fprintf(h, " %q %q", p, use.Permissions[p])
+	}
+	key := [sha256.Size]byte(h.Sum(nil))
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.kept[key] == nil {
+		if len(m.kept) >= maxKept {
+			now := m.now()
+			maps.DeleteFunc(m.kept, func(_ [sha256.Size]byte, e *entry) bool { return len(e.turn) > 0 && !now.Before(e.until) })
+		}
+		m.kept[key] = &entry{turn: make(chan struct{}, 1)}
+		m.kept[key].turn <- struct{}{}
+	}
+	return m.kept[key]
+}
+
+// of names the App of a secret.
+func of(name string) string { return strings.TrimSpace("the GitHub App of the secret " + name) }
+
+// installation is an App in an account, as GitHub describes it.
+type installation struct {
+	ID          int64
+	HTMLURL     string            `json:"html_url"`
+	Slug        string            `json:"app_slug"`
+	Permissions map[string]string `json:"permissions"`
+	Suspended   *string           `json:"suspended_at"`
+}
+
+func (m *Minter) mint(ctx context.Context, app *App, name string, use Use) (Token, error) {
+	var in installation
+	status, err := m.do(ctx, app, name, http.MethodGet, "/repos/"+use.Repository+"/installation", nil, &in)
+	switch {
+	case status == http.StatusNotFound:
+		return Token{}, m.notInstalled(ctx, app, name, use.Repository)
+	case err != nil:
+		return Token{}, err
+	case in.ID <= 0:
+		return Token{}, &Error{Text: of(name) + ": " + app.Site() + " answered something other than an installation"}
+	case in.Suspended != nil:
+		return Token{}, &Error{Text: fmt.Sprintf("%s is suspended on %s: end the suspension at %s", of(name), use.Repository, app.page(in.HTMLURL, "/settings/installations"))}
+	}
+	if lacking := Lacking(use.Permissions, in.Permissions); len(lacking) > 0 {
+		return Token{}, &Error{Text: fmt.Sprintf("%s lacks permissions on %s: %s. Add what is missing in the App's settings (%s), then accept it in the installation (%s)",
+			of(name), use.Repository, strings.Join(lacking, ", "), app.Site()+"/settings/apps/"+url.PathEscape(cmp.Or(in.Slug, "APP"))+"/permissions", app.page(in.HTMLURL, "/settings/installations"))}
+	}
+	_, repository, _ := strings.Cut(use.Repository, "/")
+	var made struct {
+		Token   string
+		Expires time.Time `json:"expires_at"`
+	}
+	body, err := json.Marshal(map[string]any{"repositories": []string{repository}, "permissions": use.Permissions})
+	if err != nil {
+		return Token{}, err
+	}
+	if _, err := m.do(ctx, app, name, http.MethodPost, fmt.Sprintf("/app/installations/%d/access_tokens", in.ID), body, &made); err != nil {
+		return Token{}, err
+	}
+	now := m.now()
+	unfit := func(r rune) bool { return r <= ' ' || r > '~' }
+	if made.Token == "" || len(made.Token) > maxToken || strings.ContainsFunc(made.Token, unfit) || !made.Expires.After(now.Add(Early)) {
+		return Token{}, &Error{Text: of(name) + ": " + app.Site() + " answered something other than a token that is good for some minutes (is the clock of this machine right?)"}
+	}
+	if latest := now.Add(longest); made.Expires.After(latest) {
+		made.Expires = latest
+	}
+	return Token{Value: secret.New(made.Token), Renew: made.Expires.Add(-Early)}, nil
+}
+
+// Lacking are the permissions of needs that an App was not given, sorted, such as "checks: write".
+func Lacking(needs, given map[string]string) (lacking []string) {
+	rank := map[string]int{"read": 1, "write": 2, "admin": 3}
+	for _, p := range slices.Sorted(maps.Keys(needs)) {
+		if rank[given[p]] < rank[needs[p]] {
+			lacking = append(lacking, p+": "+needs[p])
+		}
+	}
+	return lacking
+}
+
+// page is an address that GitHub told, if it is at the App's site; else the path there.
+func (a *App) page(told, path string) string {
+	if strings.HasPrefix(told, a.Site()+"/") && !strings.ContainsFunc(told, func(r rune) bool { return r <= ' ' || r > '~' }) && len(told) < 200 {
+		return told
+	}
+	return a.Site() + path
+}
+
+// notInstalled says where the App can be installed. GitHub answers alike for a repository that is
+// not there.
+func (m *Minter) notInstalled(ctx context.Context, app *App, name, repository string) error {
+	about, err := m.about(ctx, app, name)
+	if err != nil {
+		return err
+	}
+	return &Error{Text: fmt.Sprintf("%s is not installed on %s: install it at %s, or correct the name of the repository", of(name), repository, about.Install)}
+}
+
+// About is what GitHub says of an App.
+type About struct {
+	ID          int64
+	Slug        string // the App acts as SLUG[bot]
+	Install     string // address at which it is installed
+	Permissions map[string]string
+	Events      []string
+}
+
+// About asks GitHub for the App of a secret, which proves that its key works.
+func (m *Minter) About(ctx context.Context, name string, v secret.Value) (About, error) {
+	app, err := Parse(v)
+	if err != nil {
+		return About{}, &Error{Text: of(name) + ": " + err.Error()}
+	}
+	return m.about(ctx, app, name)
+}
+
+func (m *Minter) about(ctx context.Context, app *App, name string) (About, error) {
+	var told struct {
+		ID          int64
+		Slug        string
+		HTMLURL     string            `json:"html_url"`
+		Permissions map[string]string `json:"permissions"`
+		Events      []string
+	}
+	if _, err := m.do(ctx, app, name, http.MethodGet, "/app", nil, &told); err != nil {
+		return About{}, err
+	}
+	if told.ID != app.ID || !validRepository("a/"+told.Slug) {
+		return About{}, &Error{Text: of(name) + ": " + app.Site() + " answered something other than the App"}
+	}
+	return About{ID: told.ID, Slug: told.Slug, Install: app.page(told.HTMLURL, "/apps/"+told.Slug) + "/installations/new", Permissions: told.Permissions, Events: told.Events}, nil
+}
+
+// do sends a request as the App, and reads the answer. Without an error the answer is what was
+// asked for.
+func (m *Minter) do(ctx context.Context, app *App, name, method, path string, body []byte, into any) (status int, err error) {
+	proof, err := app.signed(m.now())
+	if err != nil {
+		return 0, &Error{Text: of(name) + ": its key cannot sign: set it again"}
+	}
+	req, err := http.NewRequestWithContext(ctx, method, app.API+path, bytes.NewReader(body))
+	if err != nil {
+		return 0, &Error{Text: of(name) + ": the address of its API cannot be used"}
+	}
+	req.Header = http.Header{"Authorization": {"Bearer " + proof}}
+	status, err = ask(m.http, req, into)
+	no := (*Refusal)(nil)
+	if err == nil || ctx.Err() != nil {
+		return status, err
+	}
+	if !errors.As(err, &no) {
+		return status, &Error{Text: fmt.Sprintf("%s: %s cannot be asked: %v", of(name), app.Site(), err)}
+	}
+	e := &Error{Text: fmt.Sprintf("%s: %s answered %s", of(name), app.Site(), string(secret.NewRedactor(secret.New(proof)).Redact([]byte(no.Error())))), After: no.After}
+	switch {
+	case status == http.StatusUnauthorized:
+		e.Text += fmt.Sprintf(": it does not take the App's id and key. Make another key on the App's page at GitHub, set it with `triphammer secrets set %s --github-app ID --key-file FILE`, and make sure that the clock of this machine is right", cmp.Or(name, "NAME"))
+	case status >= 300 && status < 400:
+		e.Text += ": the repository has another name now, which the definition must have"
+	}
+	return status, e
+}
+
+// Refusal is an answer of GitHub's API that is not what was asked for.
+type Refusal struct {
+	said  string
+	After time.Duration // how long GitHub wants no request; 0: it does not say
+}
+
+func (r *Refusal) Error() string { return r.said }
+
+// ask sends a request to GitHub's API. An error that is no *Refusal means that there is no answer.
+func ask(client *http.Client, req *http.Request, into any) (status int, err error) {
+	req.Header.Set("Accept", "application/vnd.github+json")
+	req.Header.Set("X-Github-Api-Version", "2022-11-28")
+	req.Header.Set("User-Agent", "triphammer")
+	if req.Method != http.MethodGet {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	resp, err := client.Do(req)
+	if err != nil {
+		if wrapped := (*url.Error)(nil); errors.As(err, &wrapped) { // its text has the whole address
+			err = wrapped.Err
+		}
+		return 0, err
+	}
+	defer func() { _ = resp.Body.Close() }()
+	text, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer+1))
+	if err != nil {
+		return resp.StatusCode, err
+	}
+	if resp.StatusCode/100 != 2 {
+		var told struct{ Message string }
+		_ = json.Unmarshal(text, &told) // the status says enough
+		no := &Refusal{said: fmt.Sprint(resp.StatusCode)}
+		if told.Message = clip(told.Message); told.Message != "" {
+			no.said += " (" + told.Message + ")"
+		}
+		if resp.StatusCode == http.StatusForbidden || resp.StatusCode == http.StatusTooManyRequests {
+			if seconds, err := time.ParseDuration(resp.Header.Get("Retry-After") + "s"); err == nil {
+				no.After = max(0, min(seconds, longest))
+			} else if resp.Header.Get("X-Ratelimit-Remaining") == "0" {
+				no.After = time.Minute
+			}
+		}
+		return resp.StatusCode, no
+	}
+	if len(text) > maxAnswer || json.Unmarshal(text, into) != nil {
+		return resp.StatusCode, &Refusal{said: fmt.Sprintf("%d with something other than the JSON that was asked for", resp.StatusCode)}
+	}
+	return resp.StatusCode, nil
+}
+
+// clip is a stranger's text on one short line.
+func clip(text string) string {
+	text = strings.Join(strings.FieldsFunc(strings.ToValidUTF8(text, "?"), func(r rune) bool { return unicode.IsSpace(r) || !unicode.IsPrint(r) }), " ")
+	if r := []rune(text); len(r) > 200 {
+		text = string(r[:200]) + "…"
+	}
+	return text
+}
