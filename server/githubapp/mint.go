@@ -71,9 +71,15 @@ func New(now func() time.Time) *Minter {
 	return &Minter{http: Client(), now: now, kept: make(map[[sha256.Size]byte]*entry)}
 }
 
-// Client makes a client for requests with a credential: it follows no redirect, and does not
-// connect to link-local addresses, at which clouds give credentials to their machines.
+// Client makes a client for requests with a credential: it has a Transport, and follows no
+// redirect.
 func Client() *http.Client {
+	return &http.Client{Transport: Transport(), Timeout: requestTime, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+}
+
+// Transport makes a transport that connects to no link-local address, at which clouds give
+// credentials to their machines. It follows the proxies of the environment.
+func Transport() *http.Transport {
 	t := http.DefaultTransport.(*http.Transport).Clone()
 	t.DialContext = (&net.Dialer{Timeout: requestTime, Control: func(_, address string, _ syscall.RawConn) error {
 		if at, err := netip.ParseAddrPort(address); err != nil || at.Addr().Unmap().IsLinkLocalUnicast() {
@@ -81,7 +87,7 @@ func Client() *http.Client {
 		}
 		return nil
 	}}).DialContext
-	return &http.Client{Transport: t, Timeout: requestTime, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	return t
 }
 
 // Error says why there is no token, and what to do.

@@ -3,29 +3,25 @@ package lookup
 import (
 	"context"
 	"crypto/sha256"
-	"errors"
 	"fmt"
-	"net"
 	"net/http"
-	"net/netip"
 	"net/url"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 
 	"triphammer/factory/native"
+	"triphammer/server/githubapp"
 	"triphammer/server/secret"
 )
 
 const (
 	maxAnswer    = 16 << 20 // bytes of one answer
 	pageSize     = 100
-	maxFiles     = 3000 // GitHub lists no more
-	requestTime  = 15 * time.Second
+	maxFiles     = 3000             // GitHub lists no more
 	nameTime     = 10 * time.Minute // how long a name is remembered
 	maxNames     = 10_000
 	maxRetryTime = time.Hour
@@ -42,6 +38,7 @@ type API struct {
 type Client struct {
 	http *http.Client
 	now  func() time.Time
+	apps *githubapp.Minter
 
 	mu    sync.Mutex
 	names map[nameKey]remembered
@@ -62,24 +59,12 @@ type remembered struct {
 // the configured address. It connects to no link-local address, because clouds keep the
 // credentials of machines there.
 func NewClient(now func() time.Time) *Client {
-	return &Client{
-		now: now, names: make(map[nameKey]remembered),
-		http: &http.Client{Transport: Transport(), Timeout: requestTime, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }},
-	}
+	return &Client{now: now, names: make(map[nameKey]remembered), http: githubapp.Client(), apps: githubapp.New(now)}
 }
 
 // Transport makes a transport that connects to no link-local address, and follows the proxies of
 // the environment.
-func Transport() *http.Transport {
-	t := http.DefaultTransport.(*http.Transport).Clone()
-	t.DialContext = (&net.Dialer{Timeout: requestTime, Control: func(_, address string, _ syscall.RawConn) error {
-		if at, err := netip.ParseAddrPort(address); err != nil || at.Addr().Unmap().IsLinkLocalUnicast() {
-			return errors.New("the address is link-local")
-		}
-		return nil
-	}}).DialContext
-	return t
-}
+func Transport() *http.Transport { return githubapp.Transport() }
 
 // asks are the functions for all questions, by provider and name of the question.
 var asks = map[string]func(*Client, context.Context, API, []string) ([]string, error){

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"triphammer/server/githubapp"
 	"triphammer/server/secret"
 )
 
@@ -97,6 +98,14 @@ func (c *Client) Do(ctx context.Context, api API, r Request) error {
 		req.Header.Set("Content-Type", kind)
 	}
 	req.Header.Set("User-Agent", "triphammer")
+	if githubapp.Is(api.Secret) {
+		if req.Header.Del("Authorization"); r.Method == http.MethodGet && r.Path == "/user" {
+			return c.account(ctx, api.Secret, r.Into)
+		}
+		if err := c.installed(ctx, api, req, r); err != nil {
+			return err
+		}
+	}
 	changes := r.Method != http.MethodGet && !r.Reads
 	resp, err := c.http.Do(req)
 	if err != nil {

@@ -14,6 +14,7 @@ import (
 
 	"triphammer/applier"
 	"triphammer/factory"
+	"triphammer/server/githubapp"
 	"triphammer/server/run/task"
 	"triphammer/server/secret"
 	"triphammer/server/store"
@@ -388,7 +389,8 @@ func (d *Desk) Lacks(ctx context.Context, f *factory.Factory) func(*factory.Auto
 	if d.local != nil {
 		preflight = d.local.Preflight
 	}
-	can, set := d.capabilities(), make(map[string]bool)
+	type found struct{ set, app bool }
+	can, known := d.capabilities(), make(map[string]found)
 	can.LookPath = once(can.LookPath) // many automations have the same agent
 	return func(a *factory.Automation) (all []applier.Lack) {
 		spec := SpecFor(f, a)
@@ -414,12 +416,15 @@ func (d *Desk) Lacks(ctx context.Context, f *factory.Factory) func(*factory.Auto
 			return all // another server has the secrets
 		}
 		for _, name := range spec.AllSecrets() {
-			is, known := set[name]
-			if !known {
-				is = d.isSet(ctx, name)
-				set[name] = is
+			is, looked := known[name]
+			if !looked {
+				is.set, is.app = d.look(ctx, name)
+				known[name] = is
 			}
-			if !is {
+			if is.app && slices.Contains(spec.Secrets, name) {
+				all = append(all, applier.Lack{Text: IsApp(name) + aRunFails})
+			}
+			if !is.set {
 				all = append(all, applier.Lack{Text: fmt.Sprintf("the secret %s is granted and not set (triphammer secrets set %s)", name, name) + aRunFails})
 			}
 		}
@@ -458,14 +463,19 @@ func (d *Desk) refuses(req *Request, spec Spec) error {
 	return nil
 }
 
-// isSet tells whether there is a managed secret of the name. If the lookup fails, isSet returns
-// true, because the definitions are not the cause.
-func (d *Desk) isSet(ctx context.Context, name string) bool {
+// IsApp says why a run cannot be granted a secret.
+func IsApp(name string) string {
+	return fmt.Sprintf("the secret %s is a GitHub App, whose key no run gets: take it out of secrets and harness.auth, and name it as the secretName of a repository", name)
+}
+
+// look tells whether there is a managed secret of the name, and whether it is a GitHub App. If
+// the lookup fails, there is one, because the definitions are not the cause.
+func (d *Desk) look(ctx context.Context, name string) (set, app bool) {
 	found, err := d.cfg.Store.Secrets.Newest(ctx, []string{name})
 	if err != nil {
 		d.cfg.Logger.Warn("looking for a granted secret", "secret", name, "error", err)
-		return true
+		return true, false
 	}
-	_, is := found[name]
-	return is
+	v, is := found[name]
+	return is, githubapp.Is(v.Value)
 }

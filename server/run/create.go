@@ -168,6 +168,11 @@ func (d *Desk) FromRequest(ctx context.Context, live *applier.Live, req Request)
 	if err == nil {
 		err = d.refuses(&req, spec)
 	}
+	for _, name := range spec.Secrets {
+		if _, isApp := d.look(ctx, name); err == nil && isApp {
+			err = &RefusedError{Detail: IsApp(name)}
+		}
+	}
 	return r, err
 }
 

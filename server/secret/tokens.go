@@ -26,7 +26,8 @@ var kinds = []struct {
 	least, most int
 }{
 	{"sk-ant- sk-proj- sk-svcacct- sk-admin- sk-or-v1-", urlSafe, 32, 400},         // Anthropic, OpenAI, OpenRouter
-	{"ghp_ gho_ ghu_ ghs_ ghr_", letters + digits, 36, 255},                        // GitHub
+	{"ghp_ gho_ ghu_ ghr_", letters + digits, 36, 255},                             // GitHub
+	{"ghs_", urlSafe + ".", 36, 4096},                                              // GitHub, of Apps: newer ones hold a JSON Web Token
 	{"github_pat_", letters + digits + "_", 60, 255},                               // GitHub
 	{"glpat- gldt- glrt- glcbt- glptt-", urlSafe + ".", 20, 255},                   // GitLab
 	{"xoxb- xoxp- xoxa- xoxr- xoxs- xoxe- xapp-", letters + digits + "-", 24, 255}, // Slack

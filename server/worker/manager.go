@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"triphammer/server/disk"
+	"triphammer/server/githubapp"
 	"triphammer/server/run"
 	"triphammer/server/run/task"
 	"triphammer/server/store"
@@ -23,7 +24,8 @@ import (
 type Config struct {
 	run.Config // a negative MaxRuns means DefaultMaxRuns
 
-	Executor task.Executor // executes the runs
+	Executor task.Executor     // executes the runs
+	Apps     *githubapp.Minter // makes the tokens of repositories whose secrets are GitHub Apps; nil: githubapp.New
 
 	// Lease is how long this worker has a run without a renewal; 0 means store.DefaultLease.
 	// It matters only if other processes use the store too (run.Config.Shared).
@@ -92,6 +94,9 @@ func New(cfg Config) *Manager {
 	cfg.ArtifactsLimit = cmp.Or(cfg.ArtifactsLimit, DefaultArtifactsLimit)
 	cfg.Lease = cmp.Or(cfg.Lease, store.DefaultLease)
 	cfg.Fill()
+	if cfg.Apps == nil {
+		cfg.Apps = githubapp.New(cfg.Now)
+	}
 	host, err := os.Hostname()
 	if err != nil {
 		host = "localhost" // the name is only for people

@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"triphammer/factory/native"
+	"triphammer/server/githubapp"
 	"triphammer/server/run"
 	"triphammer/server/run/task"
 	"triphammer/server/secret"
@@ -125,7 +126,12 @@ func (a *attempt) prepare(ctx context.Context) (p prepared, err error) {
 	if err != nil {
 		return p, err
 	}
-	t.Secrets, t.Credentials = chosen(all, spec.Secrets), chosen(all, spec.RepositorySecrets())
+	t.Secrets = chosen(all, spec.Secrets)
+	for name, v := range t.Secrets {
+		if githubapp.Is(v) {
+			return p, errors.New(run.IsApp(name))
+		}
+	}
 	maps.Copy(t.Secrets, workerSecrets(&can, spec))
 	spec.Demand(t)
 	unknown, head, err := a.head(ctx, row, spec)
@@ -133,6 +139,9 @@ func (a *attempt) prepare(ctx context.Context) (p prepared, err error) {
 		return p, err
 	}
 	p.warnings = append(p.warnings, spec.About(t, head, unknown)...)
+	if err := a.credentials(t, spec.RepositorySecrets(), all); err != nil {
+		return p, err
+	}
 	commitAs(t)
 	inFactory(t, row.Factory)
 	if spec.Skills, err = a.skills(ctx, spec.Skills); err != nil {

@@ -89,6 +89,7 @@ type instance struct {
 	runs       *run.Desk // of the worker
 	schedule   *run.Scheduler
 	teller     *notify.Teller
+	senders    *lookup.Client // of all requests to senders
 	lookups    *lookup.Worker
 	sockets    *socket.Manager
 	received   *delivery.Service
@@ -316,7 +317,7 @@ func (in *instance) wire() error {
 	deliveries.Now, deliveries.Logger = Now, in.opt.logger
 	deliveries.Ask = func() { in.lookups.Wake() }
 	deliveries.Sign = func(runs []store.RunID) { in.answers.Sign(runs) }
-	deliveries.API = lookup.NewClient(Now)
+	deliveries.API = in.senders
 	in.received = delivery.New(deliveries)
 	in.lookups = lookup.New(lookup.Config{Store: in.store, Deliveries: in.received, Client: deliveries.API, Observe: in.metrics.Lookup, Now: Now, Logger: in.opt.logger})
 
@@ -381,6 +382,8 @@ func (in *instance) wireRuns(kind string) error {
 	runs := &in.opt.runs
 	runs.Store, runs.Executor, runs.Disk, runs.Now, runs.Logger = in.store, in.runner(), in.disk, Now, in.opt.logger
 	runs.Observe = in.metrics.Run
+	in.senders = lookup.NewClient(Now)
+	runs.Apps = in.senders.Apps()
 	runs.Capabilities.LookPath = in.executor.LookPath
 	runs.Capabilities.Unknown, runs.Shared, runs.Unguarded = in.opt.impatient, in.shared(), Unguarded
 	if !in.opt.impatient { // a command executes nothing

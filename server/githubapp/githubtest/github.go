@@ -55,6 +55,7 @@ type Server struct {
 	mu     sync.Mutex
 	grants []Grant
 	asked  []string
+	used   map[string]bool           // tokens with which Git was served
 	codes  map[string]map[string]any // manifests by the code of their conversion
 }
 
@@ -85,7 +86,7 @@ func PEM(key *rsa.PrivateKey) string {
 func Start(t testing.TB, root string) *Server {
 	t.Helper()
 	s := &Server{
-		ID: 4711, key: Key(t), Installed: make(map[string]int64), codes: make(map[string]map[string]any), Life: time.Hour, Now: time.Now,
+		ID: 4711, key: Key(t), Installed: make(map[string]int64), codes: make(map[string]map[string]any), used: make(map[string]bool), Life: time.Hour, Now: time.Now,
 		Permissions: map[string]string{"metadata": "read", "contents": "write", "pull_requests": "write", "issues": "write", "checks": "write"},
 	}
 	s.PEM = PEM(s.key)
@@ -250,6 +251,13 @@ func (s *Server) Granted(token, repository, permission, level string) bool {
 	})
 }
 
+// Used tells whether Git was served with a token.
+func (s *Server) Used(token string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.used[token]
+}
+
 // asInstallation answers a request for data of a repository.
 func (s *Server) asInstallation(w http.ResponseWriter, r *http.Request, path string) {
 	part := strings.SplitN(strings.Trim(path, "/"), "/", 4)
@@ -286,6 +294,7 @@ func (s *Server) serveGit(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "Repository not found.", http.StatusUnauthorized)
 		return
 	}
+	s.Change(func() { s.used[token] = true })
 	s.git.ServeHTTP(w, r)
 }
 

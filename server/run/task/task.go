@@ -47,6 +47,9 @@ type Task struct {
 	// Credentials are the credentials of the repositories, by the names of their secrets. They
 	// never get inside the walls.
 	Credentials map[string]secret.Value
+	// Mint makes the credential of a repository whose Secret is not in Credentials (SPEC 24.2).
+	// It may be called at any time until the attempt has ended, and from several goroutines.
+	Mint func(context.Context, Repository) (Minted, error)
 
 	Setup   []string // shell commands, before the agent
 	Command []string // starts the agent; the prompt is on its standard input
@@ -156,6 +159,18 @@ type Head struct {
 	Branch  string `json:"branch,omitempty"` // the repository's own branch of the head; empty: no branch is made
 	Base    string `json:"base,omitempty"`   // the branch that is there as origin/BASE; empty: only the head is fetched, and of a foreign head the default branch, as origin/HEAD
 	Foreign bool   `json:"foreign,omitempty"`
+}
+
+// Minted is a credential that ends while a run goes on.
+type Minted struct {
+	Token secret.Value
+	Renew time.Time // from then on Mint makes another one
+}
+
+// Mints tells whether the credential of a repository is minted.
+func (t *Task) Mints(r Repository) bool {
+	_, fixed := t.Credentials[r.Secret]
+	return r.Secret != "" && !fixed && t.Mint != nil
 }
 
 // Attachment is a file given to the agent.

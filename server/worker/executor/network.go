@@ -12,6 +12,7 @@ import (
 	"triphammer/server/inside"
 	"triphammer/server/run/event"
 	"triphammer/server/run/task"
+	"triphammer/server/secret"
 	"triphammer/server/worker/gateway"
 )
 
@@ -46,7 +47,7 @@ func (e *Executor) wayOut(ctx context.Context, t *task.Task, foreign bool, f ins
 	var private []gateway.Repository
 	for _, r := range t.Repositories {
 		if r.Secret != "" {
-			private = append(private, gateway.Repository{URL: r.URL, Secret: r.Secret, Credential: t.Credentials[r.Secret], ReadOnly: r.ReadOnly})
+			private = append(private, gateway.Repository{URL: r.URL, Secret: r.Secret, Credential: t.Credentials[r.Secret], Mint: minter(t, r), ReadOnly: r.ReadOnly})
 		}
 	}
 	if len(private) == 0 {
@@ -82,6 +83,17 @@ func (e *Executor) wayOut(ctx context.Context, t *task.Task, foreign bool, f ins
 	w.settings = w.gateway.Settings(address)
 	w.serve(ctx, e, "the gateway of a run to its repositories", w.gateway.Serve, l)
 	return w, nil
+}
+
+// minter makes the credential of a repository; nil: it is in Task.Credentials.
+func minter(t *task.Task, r task.Repository) func(context.Context) (secret.Value, error) {
+	if !t.Mints(r) {
+		return nil
+	}
+	return func(ctx context.Context) (secret.Value, error) {
+		m, err := t.Mint(ctx, r)
+		return m.Token, err
+	}
 }
 
 // listen listens on a socket in the folder of a run.

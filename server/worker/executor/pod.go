@@ -81,7 +81,8 @@ type podWayOut struct {
 type podRepository struct {
 	URL        string `json:"url"`
 	Secret     string `json:"secret"`
-	Credential string `json:"credential"`
+	Credential string `json:"credential,omitempty"`
+	Minted     string `json:"minted,omitempty"` // key of the credential in the file of tokens; empty: it is Credential
 	ReadOnly   bool   `json:"read_only,omitempty"`
 }
 
@@ -139,7 +140,11 @@ func NewPod(cfg PodConfig) (*Pod, error) {
 			return nil, inside.Never("the repository %s is a folder of another machine than that of the run: give it a URL", r.URL)
 		}
 		if r.Secret != "" {
-			out.Repositories = append(out.Repositories, podRepository{r.URL, r.Secret, t.Credentials[r.Secret].Reveal(), r.ReadOnly})
+			minted := ""
+			if t.Mints(r) {
+				minted = mintedKey(r)
+			}
+			out.Repositories = append(out.Repositories, podRepository{r.URL, r.Secret, t.Credentials[r.Secret].Reveal(), minted, r.ReadOnly})
 		}
 	}
 	settings := ""
@@ -147,7 +152,7 @@ func NewPod(cfg PodConfig) (*Pod, error) {
 		port := free(podGatewayPort, used)
 		out.Gateway, out.Token = fmt.Sprintf("%s:%d", cfg.Loopback, port), secret.RandomText(43)
 		j.Wait, j.Ports = append(j.Wait, out.Gateway), append(j.Ports, port)
-		g, err := out.gateway(nil)
+		g, err := out.gateway("", nil)
 		if err != nil {
 			return nil, &task.FinalError{Err: err}
 		}
@@ -164,6 +169,49 @@ func NewPod(cfg PodConfig) (*Pod, error) {
 	return p, err
 }
 
+// mintedKey names a repository in the file of tokens.
+func mintedKey(r task.Repository) string { return fmt.Sprintf("%s %v", r.URL, r.ReadOnly) }
+
+// PodTokens mints the credentials of a task that end while its run goes on, as the content of the
+// file TokensFile beside the file of the way out. renew is when they must be replaced. Without
+// such credentials, there is no content.
+func PodTokens(ctx context.Context, t *task.Task) (content []byte, renew time.Time, err error) {
+	tokens := make(map[string]string)
+	for _, r := range t.Repositories {
+		if !t.Mints(r) {
+			continue
+		}
+		m, err := t.Mint(ctx, r)
+		if err != nil {
+			return nil, renew, err
+		}
+		if tokens[mintedKey(r)] = m.Token.Reveal(); renew.IsZero() || m.Renew.Before(renew) {
+			renew = m.Renew
+		}
+	}
+	if len(tokens) == 0 {
+		return nil, renew, nil
+	}
+	content, err = json.Marshal(tokens)
+	return content, renew, err
+}
+
+// TokensFile is the name of the file of tokens.
+const TokensFile = "tokens"
+
+// podToken reads a token from the file in the folder. The file changes while the run goes on.
+func podToken(folder, key string) (secret.Value, error) {
+	text, err := os.ReadFile(filepath.Join(folder, TokensFile))
+	if err != nil {
+		return secret.Value{}, fmt.Errorf("the tokens of the run cannot be read: %w", err)
+	}
+	var tokens map[string]string
+	if err := json.Unmarshal(text, &tokens); err != nil {
+		return secret.Value{}, errors.New("the tokens of the run cannot be read")
+	}
+	return secret.New(tokens[key]), nil
+}
+
 // packed is the value as compressed JSON: a cluster keeps at most 1 MiB in one secret.
 func packed(value any) ([]byte, error) {
 	var b bytes.Buffer
@@ -172,11 +220,15 @@ func packed(value any) ([]byte, error) {
 	return b.Bytes(), err
 }
 
-// gateway makes the gateway to the private repositories.
-func (w *podWayOut) gateway(report func(event.Egress)) (*gateway.Gateway, error) {
+// gateway makes the gateway to the private repositories. folder has the file of tokens.
+func (w *podWayOut) gateway(folder string, report func(event.Egress)) (*gateway.Gateway, error) {
 	cfg := gateway.GatewayConfig{Token: w.Token, Report: report}
 	for _, r := range w.Repositories {
-		cfg.Repositories = append(cfg.Repositories, gateway.Repository{URL: r.URL, Secret: r.Secret, Credential: secret.New(r.Credential), ReadOnly: r.ReadOnly})
+		to := gateway.Repository{URL: r.URL, Secret: r.Secret, Credential: secret.New(r.Credential), ReadOnly: r.ReadOnly}
+		if r.Minted != "" {
+			to.Mint = func(context.Context) (secret.Value, error) { return podToken(folder, r.Minted) }
+		}
+		cfg.Repositories = append(cfg.Repositories, to)
 	}
 	return gateway.NewGateway(cfg)
 }
@@ -227,7 +279,7 @@ func serveEgress(file string) int {
 		}
 	}
 	if w.Gateway != "" {
-		g, err := w.gateway(report)
+		g, err := w.gateway(filepath.Dir(file), report)
 		if err := add(w.Gateway, g, err); err != nil {
 			return inside.Said(fmt.Errorf("the gateway of the run to its repositories: %w", err))
 		}

@@ -31,7 +31,10 @@ type Repository struct {
 	URL        string // https://…, or http://… on this machine
 	Secret     string // name of the credential, for messages
 	Credential secret.Value
-	ReadOnly   bool
+	// Mint makes the credential for each request, if it ends while the run goes on; nil: it is
+	// Credential.
+	Mint     func(context.Context) (secret.Value, error)
+	ReadOnly bool
 }
 
 // GatewayConfig is what NewGateway needs.
@@ -69,9 +72,14 @@ type Gateway struct {
 // served is a repository of a gateway.
 type served struct {
 	Repository
-	url   *url.URL // without a user
-	path  string   // on the gateway, without .git: /HOST/PATH
-	pulls *url.URL // where pull requests are opened; nil: the gateway opens none
+	url   *url.URL    // without a user
+	path  string      // on the gateway, without .git: /HOST/PATH
+	pulls *url.URL    // where pull requests are opened; nil: the gateway opens none
+	fixed *credential // nil: it is minted
+}
+
+// credential is what a request to a forge proves itself with.
+type credential struct {
 	token string
 	basic string // Authorization
 	hide  *secret.Redactor
@@ -99,7 +107,7 @@ func NewGateway(cfg GatewayConfig) (*Gateway, error) {
 			if s.pulls != nil {
 				listed = append(listed, address(s.pulls))
 			}
-		case g.served[twin].basic != s.basic || g.served[twin].ReadOnly != s.ReadOnly:
+		case !g.served[twin].sameCredential(s) || g.served[twin].ReadOnly != s.ReadOnly:
 			return nil, fmt.Errorf("the repository %s is named twice, with different secrets or access: name both alike", s.url)
 		}
 	}
@@ -133,21 +141,51 @@ func newServed(r Repository) (*served, error) {
 	if err != nil || u.Host == "" || u.Scheme != "https" && !(u.Scheme == "http" && onLoopback(u.Hostname())) {
 		return nil, fmt.Errorf("the secret %s goes only to a repository with an address such as https://HOST/PATH", r.Secret)
 	}
-	user, token, both := strings.Cut(strings.TrimSpace(r.Credential.Reveal()), ":")
-	if !both {
-		user, token = cmp.Or(u.User.Username(), usernames[u.Hostname()], usualUsername), user
-	}
-	if token == "" || strings.ContainsFunc(user+token, unicode.IsControl) {
-		return nil, fmt.Errorf("the secret %s does not hold one line with a token, or USER:TOKEN, for the repository %s: set it again with `triphammer secrets set %s` (a private key does not do)",
-			r.Secret, u.Redacted(), r.Secret)
+	s := &served{Repository: r, url: u}
+	if r.Mint == nil {
+		if s.fixed, err = s.credential(r.Credential); err != nil {
+			return nil, err
+		}
 	}
 	u.User, u.RawQuery, u.Fragment = nil, "", ""
 	u.Path, u.RawPath = strings.TrimRight(u.Path, "/"), ""
-	return &served{
-		Repository: r, url: u, path: "/" + u.Host + strings.TrimSuffix(u.Path, ".git"), pulls: pullsURL(u), token: token,
-		basic: "Basic " + base64.StdEncoding.EncodeToString([]byte(user+":"+token)),
-		hide:  secret.NewRedactor(secret.New(token), secret.New(user+":"+token)),
+	s.path, s.pulls = "/"+u.Host+strings.TrimSuffix(u.Path, ".git"), pullsURL(u)
+	return s, nil
+}
+
+// credential reads the value of a secret: a token, or USER:TOKEN.
+func (s *served) credential(v secret.Value) (*credential, error) {
+	user, token, both := strings.Cut(strings.TrimSpace(v.Reveal()), ":")
+	if !both {
+		user, token = cmp.Or(s.url.User.Username(), usernames[s.url.Hostname()], usualUsername), user
+	}
+	if token == "" || strings.ContainsFunc(user+token, unicode.IsControl) {
+		return nil, fmt.Errorf("the secret %s does not hold one line with a token, or USER:TOKEN, for the repository %s: set it again with `triphammer secrets set %s` (a private key does not do)",
+			s.Secret, s.url.Redacted(), s.Secret)
+	}
+	return &credential{
+		token: token, basic: "Basic " + base64.StdEncoding.EncodeToString([]byte(user+":"+token)),
+		hide: secret.NewRedactor(secret.New(token), secret.New(user+":"+token)),
 	}, nil
+}
+
+// current is the credential for a request now. It does not outlive the request.
+func (s *served) current(ctx context.Context) (*credential, error) {
+	if s.fixed != nil {
+		return s.fixed, nil
+	}
+	token, err := s.Mint(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return s.credential(token)
+}
+
+func (s *served) sameCredential(other *served) bool {
+	if s.fixed == nil || other.fixed == nil {
+		return s.fixed == other.fixed && s.Secret == other.Secret
+	}
+	return s.fixed.basic == other.fixed.basic
 }
 
 // onLoopback tells whether a host is this machine, by its name.
@@ -185,6 +223,13 @@ func (g *Gateway) Problem() error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.problem
+}
+
+// failed keeps the reason why a forge did not serve this run.
+func (g *Gateway) failed(err error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.problem = err
 }
 
 // Serve serves the run until ctx ends, like Proxy.Serve.
@@ -251,15 +296,21 @@ func (g *Gateway) pass(w http.ResponseWriter, r *http.Request, s *served, rest s
 		answer(w, http.StatusForbidden, fmt.Errorf("%s is read-only for this run: its environment says access: read, or the run works on the code of another repository", s.url))
 		return
 	}
+	c, err := s.current(r.Context())
+	if err != nil {
+		g.failed(err)
+		answer(w, http.StatusForbidden, fmt.Errorf("there is no credential for %s: %w", s.url, err))
+		return
+	}
 	(&httputil.ReverseProxy{
 		Rewrite: func(p *httputil.ProxyRequest) {
 			p.Out.URL, p.Out.Host = &to, ""
 			p.Out.Header = chosen(p.In.Header, "Accept", "Accept-Encoding", "Accept-Language", "Content-Encoding", "Content-Type", "Git-Protocol", "User-Agent")
-			p.Out.Header.Set("Authorization", s.basic)
+			p.Out.Header.Set("Authorization", c.basic)
 		},
 		ModifyResponse: func(resp *http.Response) error {
 			if resp.StatusCode != http.StatusOK {
-				return s.refused(resp, service)
+				return s.refused(resp, service, c)
 			}
 			resp.Header = chosen(resp.Header, "Cache-Control", "Content-Encoding", "Content-Type")
 			return nil
@@ -269,9 +320,7 @@ func (g *Gateway) pass(w http.ResponseWriter, r *http.Request, s *served, rest s
 			if no := (*forgeRefusal)(nil); !errors.As(err, &no) {
 				status, err = http.StatusBadGateway, s.unreached(err)
 			}
-			g.mu.Lock()
-			g.problem = err
-			g.mu.Unlock()
+			g.failed(err)
 			answer(w, status, err)
 		},
 		Transport: g.transport, ErrorLog: nowhere,
@@ -295,24 +344,27 @@ type forgeRefusal struct{ text string }
 func (e *forgeRefusal) Error() string { return e.text }
 
 // refused explains an answer of a forge, and says what to do.
-func (s *served) refused(resp *http.Response, service string) error {
+func (s *served) refused(resp *http.Response, service string, c *credential) error {
 	said := resp.Status
 	if kind, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type")); kind == "text/plain" && resp.Header.Get("Content-Encoding") == "" {
 		text, _ := io.ReadAll(io.LimitReader(resp.Body, 1<<10))
-		if text := clip(string(s.hide.Redact(text))); text != "" {
+		if text := clip(string(c.hide.Redact(text))); text != "" {
 			said += ": " + text
 		}
 	}
 	may := map[string]string{fetching: "read", pushing: "write to"}[service]
 	switch code := resp.StatusCode; {
 	case code == http.StatusUnauthorized || code == http.StatusForbidden || code == http.StatusNotFound:
+		if s.fixed == nil {
+			return &forgeRefusal{fmt.Sprintf("%s refuses the token of the GitHub App of the secret %s (%s): the App may not %s this repository", s.url, s.Secret, said, may)}
+		}
 		return &forgeRefusal{fmt.Sprintf("%s refuses the secret %s (%s): it takes a token that is valid, and that may %s this repository; set one with `triphammer secrets set %s`",
 			s.url, s.Secret, said, may, s.Secret)}
 	case code >= 300 && code < 400:
 		to := "another address"
 		if u, err := resp.Location(); err == nil {
 			moved := url.URL{Scheme: u.Scheme, Host: u.Host, Path: strings.TrimSuffix(u.Path, "/info/refs")}
-			to = clip(string(s.hide.Redact([]byte(moved.String()))))
+			to = clip(string(c.hide.Redact([]byte(moved.String()))))
 		}
 		return &forgeRefusal{fmt.Sprintf("%s has moved to %s, where the secret %s is not sent: if that is right, write it as the url of the repository", s.url, to, s.Secret)}
 	}

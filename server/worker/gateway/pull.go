@@ -53,12 +53,16 @@ func (g *Gateway) openPull(w http.ResponseWriter, r *http.Request, s *served) {
 func (g *Gateway) postPull(ctx context.Context, s *served, body []byte) (address string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, pullTime)
 	defer cancel()
+	c, err := s.current(ctx)
+	if err != nil {
+		return "", fmt.Errorf("no pull request was opened: there is no credential for %s: %w", s.url, err)
+	}
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, s.pulls.String(), bytes.NewReader(body))
 	if err != nil {
 		return "", err
 	}
 	req.Header = http.Header{
-		"Authorization": {"Bearer " + s.token}, "Accept": {"application/vnd.github+json"}, "Content-Type": {"application/json"},
+		"Authorization": {"Bearer " + c.token}, "Accept": {"application/vnd.github+json"}, "Content-Type": {"application/json"},
 		"X-Github-Api-Version": {"2022-11-28"}, "User-Agent": {"triphammer"},
 	}
 	resp, err := g.transport.RoundTrip(req) // it follows no redirect
@@ -76,7 +80,7 @@ func (g *Gateway) postPull(ctx context.Context, s *served, body []byte) (address
 		err = json.Unmarshal(text, &told)
 	}
 	if resp.StatusCode == http.StatusCreated && err == nil && told.URL != "" {
-		return string(s.hide.Redact([]byte(clip(told.URL)))), nil
+		return string(c.hide.Redact([]byte(clip(told.URL)))), nil
 	}
 	said := []string{resp.Status, told.Message}
 	for _, e := range told.Errors {
@@ -87,5 +91,5 @@ func (g *Gateway) postPull(ctx context.Context, s *served, body []byte) (address
 	case http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound:
 		hint = fmt.Sprintf(" (the secret %s takes a token that may write pull requests of %s)", s.Secret, s.url)
 	}
-	return "", fmt.Errorf("no pull request was opened: %s%s", string(s.hide.Redact([]byte(clip(strings.Join(said, ": "))))), hint)
+	return "", fmt.Errorf("no pull request was opened: %s%s", string(c.hide.Redact([]byte(clip(strings.Join(said, ": "))))), hint)
 }

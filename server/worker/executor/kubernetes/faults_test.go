@@ -28,6 +28,8 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 
 	"triphammer/applier/gitrepo/gittest"
+	"triphammer/server/githubapp"
+	"triphammer/server/githubapp/githubtest"
 	"triphammer/server/run/event"
 	"triphammer/server/run/task"
 	"triphammer/server/secret"
@@ -232,6 +234,71 @@ func TestPrivateRepository(t *testing.T) {
 			t.Error("the transcript does not have what was contacted")
 		}
 		gittest.Git(t, bare, "update-ref", "-d", "refs/heads/made")
+	}
+}
+
+// TestAppInPod: the pod has the token of a GitHub App and never its key, and gets another token
+// before the first one ends, also from a worker that took the attempt up (SPEC 24.2).
+func TestAppInPod(t *testing.T) {
+	t.Parallel()
+	root := t.TempDir()
+	bare := filepath.Join(root, "acme", "app.git")
+	gittest.Git(t, root, "init", "-q", "--bare", "-b", "main", bare)
+	work := t.TempDir()
+	gittest.Git(t, work, "init", "-q", "-b", "main")
+	gittest.Git(t, work, "commit", "-q", "--allow-empty", "-m", "one")
+	gittest.Git(t, work, "push", "-q", bare, "main")
+	hub := githubtest.Start(t, root)
+	hub.Installed["acme/app"] = 5
+	hub.Life = githubapp.Early + 2*time.Second // times of GitHub are whole seconds
+	apps := githubapp.New(time.Now)
+	s := newServer(t)
+	run, sink := newTask(`git log --format=%s; env; cat "$GIT_CONFIG_SYSTEM" .git/config; ls -R /triphammer
+		until test -e done; do git fetch -q origin || exit 1; sleep 0.1; done`), newSink()
+	run.Repositories = []task.Repository{{URL: hub.URL + "/acme/app.git", Secret: "APP", ReadOnly: true}}
+	run.Mint = func(ctx context.Context, r task.Repository) (task.Minted, error) {
+		token, err := apps.Token(ctx, r.Secret, hub.Secret(t), githubapp.Use{Repository: "acme/app", Permissions: map[string]string{"contents": "read"}})
+		return task.Minted{Token: token.Value, Renew: token.Renew}, err
+	}
+	ctx, stop := context.WithCancelCause(t.Context())
+	ended := make(chan error, 1)
+	go func() {
+		_, err := newExecutor(t, configOf(t, s)).Start(ctx, run, sink)
+		ended <- err
+	}()
+	name := nameOf(run.RunID, run.Attempt)
+	served := func(n int) { // the pod has fetched with the nth token, which its secret has
+		t.Helper()
+		until(t, fmt.Sprintf("token %d is in the pod", n), func() bool {
+			all, secret := hub.Grants(), s.Secret(name)
+			return len(all) >= n && secret != nil && bytes.Contains(secret.Data[executor.TokensFile], []byte(all[len(all)-1].Token)) &&
+				hub.Used(all[n-1].Token)
+		})
+	}
+	served(2)
+	for key, data := range s.Secret(name).Data {
+		if bytes.Contains(data, []byte("PRIVATE KEY")) {
+			t.Errorf("the key of the App is in %s", key)
+		}
+	}
+	stop(task.ErrStopped)
+	if err := <-ended; !errors.Is(err, task.ErrLeft) {
+		t.Fatal(err)
+	}
+	n := len(hub.Grants())
+	run.Adopted = true
+	ctx, stop = context.WithCancelCause(t.Context())
+	go func() {
+		_, err := newExecutor(t, configOf(t, s)).Start(ctx, run, sink)
+		ended <- err
+	}()
+	served(n + 1)
+	stop(task.ErrCancelled)
+	if err := <-ended; err != nil && !errors.Is(err, task.ErrCancelled) { // by SIGINT the agent may end by itself
+		t.Error(err)
+	}
+	if out := sink.output(event.Stdout); !strings.HasPrefix(out, "one\n") || strings.Contains(out, "ghs_") || strings.Contains(out, "PRIVATE") {
+		t.Errorf("the run has %q", out)
 	}
 }
 
@@ -624,6 +691,16 @@ func TestRole(t *testing.T) {
 	adopted.Adopted = true
 	if _, err := e.Start(t.Context(), &adopted, newSink()); err != nil {
 		t.Error(err)
+	}
+	minted := 0
+	renewed := *work // its token is replaced
+	renewed.Attempt, renewed.Repositories = 3, []task.Repository{{URL: "http://127.0.0.1:1/acme/app.git", Secret: "APP"}}
+	renewed.Mint = func(context.Context, task.Repository) (task.Minted, error) {
+		minted++
+		return task.Minted{Token: secret.New(fmt.Sprint("token-", minted))}, nil
+	}
+	if _, err := e.Start(t.Context(), &renewed, newSink()); err == nil {
+		t.Error("it clones from nowhere")
 	}
 	s.RefusePods("exceeded quota: small") // so that the events are read
 	e.cfg.Pending = time.Second

@@ -66,6 +66,8 @@ func (a *attempt) follow(ctx context.Context, job *batchv1.Job) (task.Exit, erro
 		readWay <- nil
 	}
 
+	helpers.Go(func() { a.renewTokens(looking) })
+
 	tick := time.NewTicker(a.cfg.retry)
 	defer tick.Stop()
 	f := &follower{attempt: a, job: job, since: time.Now(), report: report, readWay: readWay}

@@ -147,6 +147,7 @@ type cluster struct {
 	}
 	secrets interface {
 		Create(context.Context, *corev1.Secret, metav1.CreateOptions) (*corev1.Secret, error)
+		Patch(context.Context, string, types.PatchType, []byte, metav1.PatchOptions, ...string) (*corev1.Secret, error)
 	}
 	policies interface {
 		Create(context.Context, *netv1.NetworkPolicy, metav1.CreateOptions) (*netv1.NetworkPolicy, error)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"path"
+	"slices"
 	"strconv"
 	"time"
 
@@ -112,10 +113,12 @@ func (e *Executor) job(t *task.Task, way bool) *batchv1.Job {
 	if limits.Disk > 0 {
 		work.EmptyDir.SizeLimit = resource.NewQuantity(limits.Disk, resource.BinarySI)
 	}
-	secret := func(name, key string) corev1.Volume {
-		return corev1.Volume{Name: name, VolumeSource: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{
-			SecretName: nameOf(t.RunID, t.Attempt), Items: []corev1.KeyToPath{{Key: key, Path: key}}, DefaultMode: of(int32(0o440)),
-		}}}
+	secret := func(name string, keys ...string) corev1.Volume {
+		source := &corev1.SecretVolumeSource{SecretName: nameOf(t.RunID, t.Attempt), DefaultMode: of(int32(0o440))}
+		for _, key := range keys {
+			source.Items = append(source.Items, corev1.KeyToPath{Key: key, Path: key})
+		}
+		return corev1.Volume{Name: name, VolumeSource: corev1.VolumeSource{Secret: source}}
 	}
 	p.Volumes = append(p.Volumes, scratch("program"), scratch("tmp"), work, secret(jobKey, jobKey))
 	program := corev1.VolumeMount{Name: "program", MountPath: programFolder, ReadOnly: true}
@@ -126,7 +129,11 @@ func (e *Executor) job(t *task.Task, way bool) *batchv1.Job {
 		Resources:    small(), SecurityContext: closed(),
 	}}
 	if way {
-		p.Volumes = append(p.Volumes, secret(egressKey, egressKey))
+		keys := []string{egressKey}
+		if slices.ContainsFunc(t.Repositories, t.Mints) {
+			keys = append(keys, executor.TokensFile)
+		}
+		p.Volumes = append(p.Volumes, secret(egressKey, keys...))
 		inits = append(inits, corev1.Container{
 			Name: egressContainer, Image: e.cfg.Program, Command: append([]string{"triphammer"}, executor.EgressCommand(path.Join(egressFolder, egressKey))...),
 			RestartPolicy: of(corev1.ContainerRestartPolicyAlways), // makes the container run beside the run, not before it
@@ -204,10 +211,13 @@ func bounded(l task.Limits) corev1.ResourceRequirements {
 }
 
 // secret makes the secret of an attempt, which is deleted with the Job.
-func (e *Executor) secret(t *task.Task, owner *batchv1.Job, pod *executor.Pod) (*corev1.Secret, error) {
-	s := &corev1.Secret{ObjectMeta: e.meta(t, owner), Immutable: of(true), Type: corev1.SecretTypeOpaque, Data: map[string][]byte{jobKey: pod.Job}}
+func (e *Executor) secret(t *task.Task, owner *batchv1.Job, pod *executor.Pod, tokens []byte) (*corev1.Secret, error) {
+	s := &corev1.Secret{ObjectMeta: e.meta(t, owner), Immutable: of(tokens == nil), Type: corev1.SecretTypeOpaque, Data: map[string][]byte{jobKey: pod.Job}}
 	if pod.Egress != nil {
 		s.Data[egressKey] = pod.Egress
+	}
+	if tokens != nil {
+		s.Data[executor.TokensFile] = tokens
 	}
 	if n := len(pod.Job) + len(pod.Egress); n > maxSecret-4<<10 {
 		return nil, &task.FinalError{Err: fmt.Errorf("what the run is given (prompt, payload, skills, files and secrets) has %d bytes compressed, "+

@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -33,6 +34,8 @@ type attempt struct {
 	sink task.Sink
 	name string
 	way  bool // the pod has a way out
+
+	tokens []byte // that the pod has now, by this worker; nil: it was given none, or by another worker
 
 	mu      sync.Mutex
 	seen    seen
@@ -107,7 +110,12 @@ func (a *attempt) make(ctx context.Context) (job *batchv1.Job, err error) {
 	if job.Spec.Suspend == nil || !*job.Spec.Suspend {
 		return job, nil
 	}
-	secret, err := a.secret(a.task, job, pod)
+	tokens, _, err := executor.PodTokens(ctx, a.task)
+	if err != nil {
+		return nil, errors.Join(err, a.remove(context.WithoutCancel(ctx), a.name, job.UID))
+	}
+	a.tokens = tokens
+	secret, err := a.secret(a.task, job, pod, tokens)
 	if err != nil {
 		return nil, errors.Join(err, a.remove(ctx, a.name, job.UID))
 	}
@@ -135,6 +143,36 @@ func (a *attempt) make(ctx context.Context) (job *batchv1.Job, err error) {
 	}
 	return job, nil
 }
+
+// renewTokens gives the pod new tokens of GitHub Apps before the old ones end, until ctx ends. The
+// pod reads them from its secret. It has no key of an App (SPEC 24.2).
+func (a *attempt) renewTokens(ctx context.Context) {
+	if !slices.ContainsFunc(a.task.Repositories, a.task.Mints) {
+		return
+	}
+	for {
+		tokens, renew, err := executor.PodTokens(ctx, a.task)
+		if err == nil && !bytes.Equal(tokens, a.tokens) {
+			var patch []byte
+			patch, err = json.Marshal(map[string]any{"data": map[string][]byte{executor.TokensFile: tokens}})
+			if err == nil {
+				_, err = a.cluster.secrets.Patch(ctx, a.name, types.MergePatchType, patch, metav1.PatchOptions{})
+			}
+		}
+		pause := time.Until(renew)
+		if err == nil {
+			a.tokens = tokens
+		} else if pause = renewRetry * a.cfg.retry; ctx.Err() == nil {
+			a.logger.Warn("the tokens of a GitHub App in a run's pod cannot be renewed; it is tried again", "run", a.task.RunID, "error", err)
+		}
+		if !wait(ctx, max(pause, a.cfg.retry)) {
+			return
+		}
+	}
+}
+
+// renewRetry is after how many pauses of a failed call the renewal of tokens is tried again.
+const renewRetry = 10
 
 // removeEarlier makes sure that no earlier attempt of the run is in progress (SPEC 17.5).
 func (a *attempt) removeEarlier(ctx context.Context) error {

@@ -265,10 +265,9 @@ func (p *pod) mount(spec *corev1.Pod) (paths map[string]string, ok bool) {
 			case <-time.After(10 * time.Millisecond):
 			}
 		}
-		for _, item := range v.Secret.Items {
-			if err := os.WriteFile(filepath.Join(volumes[v.Name], item.Path), secret.Data[item.Key], 0o600); err != nil {
-				panic(err)
-			}
+		write(volumes[v.Name], v.Secret.Items, secret)
+		if secret.Immutable == nil || !*secret.Immutable {
+			p.refresh(volumes[v.Name], v.Secret, secret)
 		}
 	}
 	paths = make(map[string]string)
@@ -278,6 +277,39 @@ func (p *pod) mount(spec *corev1.Pod) (paths map[string]string, ok bool) {
 		}
 	}
 	return paths, true
+}
+
+// write writes the content of a volume. A reader sees the old file or the new one.
+func write(folder string, items []corev1.KeyToPath, secret *corev1.Secret) {
+	for _, item := range items {
+		name := filepath.Join(folder, item.Path)
+		err := os.WriteFile(name+".new", secret.Data[item.Key], 0o600)
+		if err == nil {
+			err = os.Rename(name+".new", name)
+		}
+		if err != nil {
+			panic(err)
+		}
+	}
+}
+
+// refresh writes a volume again when its secret has changed, until the pod has ended.
+func (p *pod) refresh(folder string, v *corev1.SecretVolumeSource, has *corev1.Secret) {
+	p.server.nodes.Go(func() {
+		for {
+			select {
+			case <-p.ended:
+				return
+			case <-p.server.closed:
+				return
+			case <-time.After(10 * time.Millisecond):
+			}
+			if now := p.server.Secret(v.SecretName); now != nil && now.ResourceVersion != has.ResourceVersion {
+				write(folder, v.Items, now)
+				has = now
+			}
+		}
+	})
 }
 
 // process is a container.

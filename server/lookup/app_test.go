@@ -1,0 +1,50 @@
+package lookup
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"triphammer/server/githubapp/githubtest"
+	"triphammer/server/secret"
+)
+
+// TestApp: an App is asked for tokens of the repository and the permission of the question, and
+// its key goes nowhere (SPEC 24.2).
+func TestApp(t *testing.T) {
+	hub := githubtest.Start(t, "")
+	hub.Installed["acme/api"] = 5
+	c, app := NewClient(time.Now), API{URL: hub.API(), Secret: hub.Secret(t)}
+	labels, err := c.Ask(t.Context(), app, question("github pull_request_labels acme/api 7"))
+	if err != nil || !slices.Equal(labels, []string{"bug"}) {
+		t.Fatal(labels, err)
+	}
+	if got := fmt.Sprint(hub.Grants()[0].Permissions); got != "map[pull_requests:read]" {
+		t.Error("the token may", got)
+	}
+	var me struct{ Login string }
+	if err := c.github(t.Context(), app, "/user", &me); err != nil || me.Login != "acme-hammer[bot]" {
+		t.Error(me, err)
+	}
+	elsewhere := githubtest.Start(t, "")
+	for text, c := range map[string]struct {
+		api  API
+		want string
+	}{
+		"github pull_request_labels acme/other 7": {app, "is not installed on acme/other: install it at " + hub.URL + "/apps/acme-hammer/installations/new"},
+		"github pull_request_labels acme/api 8":   {API{elsewhere.API(), hub.Secret(t)}, "its token is not sent elsewhere"},
+		"slack user_names U1":                     {app, "cannot ask for /users.info"},
+		"github pull_request_labels acme/api 9":   {API{hub.API(), secret.New(`{"githubApp": {"id": 1, "key": "x"}}`)}, "private-key.pem"},
+	} {
+		_, err := NewClient(time.Now).Ask(t.Context(), c.api, question(text))
+		if f := (*failure)(nil); !errors.As(err, &f) || !strings.Contains(f.text, c.want) {
+			t.Errorf("%s: %v", text, err)
+		}
+	}
+	if asked := elsewhere.Asked(); len(asked) != 0 {
+		t.Errorf("another server was asked for %q", asked)
+	}
+}
