@@ -48,8 +48,8 @@ var allowed = map[string][]string{
 	"server/run/fakemodel":                 {}, // for tests, and doctor --try
 	"server/inside/acp":                    {"server/run/event"},
 	"server/worker/harness":                {"server/inside/acp", "server/run/event", "server/run/task", "factory", "server/secret"},
-	"server/run":                           {"schema", "schema/frontmatter", "server/terms", "server/run/event", "server/run/task", "server/worker/harness", "factory", "factory/signature", "factory/native", "applier", "server/secret", "server/store"},
-	"server/worker":                        {"server/run", "server/run/task", "server/run/event", "server/worker/harness", "factory", "factory/native", "server/disk", "server/secret", "server/store"},
+	"server/run":                           {"schema", "schema/frontmatter", "server/terms", "server/run/event", "server/run/task", "server/worker/harness", "factory", "factory/signature", "factory/native", "applier", "server/secret", "server/store", "server/githubapp"},
+	"server/worker":                        {"server/run", "server/run/task", "server/run/event", "server/worker/harness", "factory", "factory/native", "server/disk", "server/secret", "server/store", "server/githubapp"},
 	"server/worker/executor":               {"server/inside", "factory/hosts", "server/run/task", "server/run/event", "server/worker/gateway", "server/inside/limits", "server/secret"},
 	"server/worker/executor/containertest": {}, // for tests
 	"server/inside":                        {"schema/frontmatter", "server/inside/limits", "server/inside/relay", "server/run/event", "server/run/task"},
@@ -59,11 +59,13 @@ var allowed = map[string][]string{
 	"server/worker/executor/kubernetes/kubetest": {}, // for tests
 	"server/worker/gateway":                      {"factory/hosts", "server/inside/relay", "server/run/event", "server/secret"},
 	"server/delivery":                            {"schema", "server/terms", "server/answer", "server/lookup", "factory/signature", "factory/filter", "factory/jsonscan", "factory/match", "factory/native", "factory", "applier", "server/secret", "server/store", "server/run"},
-	"server/lookup":                              {"factory/native", "server/secret", "server/store"},
+	"server/githubapp":                           {"server/secret"},
+	"server/githubapp/githubtest":                {"applier/gitrepo/gittest", "server/githubapp", "server/secret"}, // for tests
+	"server/lookup":                              {"factory/native", "server/secret", "server/store", "server/githubapp"},
 	"server/socket":                              {"applier", "factory", "factory/native", "server/api", "server/delivery", "server/lookup", "server/secret", "server/store"},
 	"server/socket/sockettest":                   {}, // for tests
 	"server/answer":                              {"factory/native", "server/lookup", "server/run/event", "server/store"},
-	"server/ledger":                              {"factory/native", "applier", "applier/gitrepo", "factory", "factory/match", "server/run", "server/store"},
+	"server/ledger":                              {"factory/native", "applier", "applier/gitrepo", "factory", "factory/match", "server/run", "server/store", "server/githubapp"},
 	"server/access":                              {"applier", "server/api", "server/delivery", "server/run", "server/run/task", "server/store"},
 	"server/inert":                               {},
 	"server/listen":                              {},
@@ -75,7 +77,7 @@ var allowed = map[string][]string{
 	"server/oidc/oidctest":                       {}, // for tests
 	"server/api":                                 {"factory/signature", "schema", "factory", "applier"},
 	"server/authoring":                           {"schema", "factory", "factory/edit", "applier", "server/access", "server/api", "server/hosted", "server/secret"},
-	"server":                                     {"server/terms", "server/access", "server/api", "server/authoring", "server/hosted", "server/listen", "server/mcp", "server/oidc", "schema", "factory", "factory/edit", "factory/filter", "factory/match", "factory/native", "factory/signature", "applier", "server/disk", "server/secret", "server/store", "server/store/copy", "server/run", "server/run/task", "server/run/event", "server/delivery", "server/dashboard"},
+	"server":                                     {"server/terms", "server/access", "server/api", "server/authoring", "server/hosted", "server/listen", "server/mcp", "server/oidc", "schema", "factory", "factory/edit", "factory/filter", "factory/match", "factory/native", "factory/signature", "applier", "server/disk", "server/secret", "server/store", "server/store/copy", "server/run", "server/run/task", "server/run/event", "server/delivery", "server/dashboard", "server/githubapp"},
 	"server/notify":                              {"applier", "server/api", "factory/signature", "server/secret", "server/store"},
 	"examples":                                   {},
 	"cmd/triphammer":                             {"cmd/triphammer/client", "cmd/triphammer/client/exit", "cmd/triphammer/host"},

@@ -142,6 +142,7 @@ func (r *Revision) Dormant(a *factory.Automation, paused func(*Webhook) bool) st
 // SecretValue is one generation of a managed secret. It does not print itself.
 type SecretValue struct {
 	Generation int64
+	App        bool // it is a GitHub App (SPEC 24.2)
 	value      string
 }
 
@@ -335,7 +336,12 @@ func (b *builder) verifier(w *Webhook, values map[string]SecretValue) {
 	defer func() { b.Diagnostics = append(b.Diagnostics, c.Found...) }()
 	for _, named := range [][2]string{{"apiSecretName", w.Def.APISecretName}, {"appTokenName", w.Def.AppTokenName}} {
 		key, name := named[0], named[1]
-		if _, ok := values[name]; name != "" && !ok && w.Def.Enabled {
+		v, ok := values[name]
+		if v.App && key == "appTokenName" {
+			c.Error(w.Def.At, schema.BadSecret, "set another value: triphammer secrets set "+name, fmt.Sprintf("secret %s is a GitHub App, and %s takes a token of the sender", name, key))
+			b.Lacking[name] = v.Generation
+		}
+		if name != "" && !ok && w.Def.Enabled {
 			c.Error(w.Def.At, schema.MissingSecret, "set it: triphammer secrets set "+name, fmt.Sprintf("there is no managed secret %s, which %s names", name, key))
 			b.Lacking[name] = 0
 		}
@@ -355,7 +361,9 @@ func (b *builder) verifier(w *Webhook, values map[string]SecretValue) {
 		return
 	}
 	var err error
-	if w.Verifier, err = w.Def.Verifier(v.value); err != nil {
+	if v.App {
+		lacks(schema.BadSecret, "set another value", fmt.Sprintf("secret %s is a GitHub App, which proves nothing about senders: name it as apiSecretName", w.Def.SecretName))
+	} else if w.Verifier, err = w.Def.Verifier(v.value); err != nil {
 		lacks(schema.BadSecret, "set another value", fmt.Sprintf("secret %s does not suit authMode %s: %v", w.Def.SecretName, w.Def.AuthMode, err))
 	}
 	w.SecretGeneration = v.Generation

@@ -8,13 +8,65 @@ import (
 	"slices"
 
 	"triphammer/server/api"
+	"triphammer/server/githubapp"
 	"triphammer/server/secret"
 	"triphammer/server/store"
 )
 
 func (s *Server) listSecrets(ctx context.Context, c *call, all *store.Store) (api.List[api.Secret], error) {
 	infos, err := all.Secrets.List(ctx)
-	return listOf(infos, c.showSecret), err
+	if err != nil {
+		return api.List[api.Secret]{}, err
+	}
+	names := make([]string, len(infos))
+	for i, info := range infos {
+		names[i] = info.Name
+	}
+	values, err := all.Secrets.Newest(ctx, names)
+	return listOf(infos, func(info store.SecretInfo) api.Secret {
+		shown := c.showSecret(info)
+		shown.GitHubApp = showApp(values[info.Name].Value)
+		return shown
+	}), err
+}
+
+// showApp is what may be shown of a value that is a GitHub App; nil: it is none.
+func showApp(v secret.Value) *api.GitHubApp {
+	if !githubapp.Is(v) {
+		return nil
+	}
+	app, err := githubapp.Parse(v)
+	if err != nil {
+		return &api.GitHubApp{Problem: err.Error()}
+	}
+	return &api.GitHubApp{ID: app.ID}
+}
+
+// checkApp asks GitHub about the App of a secret.
+func (s *Server) checkApp(ctx context.Context, c *call, all *store.Store) (told api.CheckedApp, err error) {
+	name := c.Param("name")
+	values, err := all.Secrets.Newest(ctx, []string{name})
+	if err != nil {
+		return told, err
+	}
+	v, is := values[name]
+	switch {
+	case !is:
+		return told, fmt.Errorf("secret %s: %w", name, store.ErrNotFound)
+	case !githubapp.Is(v.Value):
+		return told, refuse("name", name, "the secret is no GitHub App")
+	}
+	about, err := s.cfg.Apps.About(ctx, name, v.Value)
+	if no := (*githubapp.Error)(nil); errors.As(err, &no) {
+		return told, api.Refuse(api.Conflict, no.Text)
+	}
+	told = api.CheckedApp{Slug: about.Slug, Install: about.Install, Lacking: []string{}}
+	for _, w := range githubapp.Wanted {
+		for _, lacking := range githubapp.Lacking(map[string]string{w.Name: w.Level}, about.Permissions) {
+			told.Lacking = append(told.Lacking, lacking+" ("+w.For+")")
+		}
+	}
+	return told, err
 }
 
 func (c *call) showSecret(info store.SecretInfo) api.Secret {
@@ -62,18 +114,34 @@ func (s *Server) setSecret(ctx context.Context, c *call, all *store.Store) (show
 		return shown, err
 	case !secret.ValidName(name):
 		return shown, refuse("name", name, secret.NameRule)
+	case req.GitHubApp != nil && req.Value != "":
+		return shown, refuse("value", "is too much", "a secret is a value or a GitHub App, not both")
+	case req.GitHubApp != nil:
+		value, err := githubapp.Value(req.GitHubApp.ID, req.GitHubApp.Key, req.GitHubApp.APIURL)
+		if err != nil {
+			return shown, refuse("github_app", "cannot be used", "%v", err)
+		}
+		req.Value = value.Reveal()
 	case req.Value == "":
 		return shown, refuse("value", "is empty", "the value is empty")
-	case len(req.Value) > secret.MaxValue:
+	}
+	if len(req.Value) > secret.MaxValue {
 		return shown, refuse("value", "is too long", "the value is longer than %d bytes", secret.MaxValue)
 	}
-	generation, err := all.Secrets.Set(ctx, name, secret.New(req.Value))
+	value := secret.New(req.Value)
+	app := showApp(value)
+	if app != nil && app.Problem != "" {
+		return shown, refuse("value", "cannot be used", "%s", app.Problem)
+	}
+	generation, err := all.Secrets.Set(ctx, name, value)
 	if err != nil {
 		return shown, err
 	}
 	c.audit("secret.set", name, "", fmt.Sprintf("generation %d", generation))
 	shown = s.secretSet(c, name, generation)
-	shown.Warning = secret.Warning(req.Value)
+	if shown.GitHubApp = app; app == nil {
+		shown.Warning = secret.Warning(req.Value)
+	}
 	return shown, nil
 }
 

@@ -28,6 +28,7 @@ import (
 	"triphammer/server/api"
 	"triphammer/server/authoring"
 	"triphammer/server/disk"
+	"triphammer/server/githubapp"
 	"triphammer/server/hosted"
 	"triphammer/server/listen"
 	"triphammer/server/oidc"
@@ -65,6 +66,8 @@ type Config struct {
 	Host func(ctx context.Context, name, by string) error
 	// SignIn is where people sign in, besides by links; nil: nowhere.
 	SignIn *oidc.Provider
+	// Apps asks GitHub about Apps; nil: githubapp.New.
+	Apps *githubapp.Minter
 	// Behind says why this server does not serve what other servers made live; empty, or nil: it
 	// does.
 	Behind func() string
@@ -140,6 +143,9 @@ func New(cfg Config) (*Server, error) {
 	}
 	if cfg.SchedulesChanged == nil {
 		cfg.SchedulesChanged = func() {}
+	}
+	if cfg.Apps == nil {
+		cfg.Apps = githubapp.New(cfg.Now)
 	}
 	if cfg.Metrics == nil {
 		cfg.Metrics = NewMetrics(cfg.Version)

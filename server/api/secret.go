@@ -11,6 +11,20 @@ type Secret struct {
 	UsedBy     []SecretUse `json:"used_by"`
 	Pending    bool        `json:"pending"` // a newer value waits for the next apply
 	Warning    string      `json:"warning,omitempty"`
+	GitHubApp  *GitHubApp  `json:"github_app,omitempty"` // the secret is a GitHub App (SPEC 24.2); missing: it is a value
+}
+
+// GitHubApp is what may be shown of a secret that is a GitHub App.
+type GitHubApp struct {
+	ID      int64  `json:"id"`
+	Problem string `json:"problem,omitempty"` // why it cannot be used
+}
+
+// CheckedApp is the answer to POST /api/v1/secrets/{name}/check: what GitHub says of an App.
+type CheckedApp struct {
+	Slug    string   `json:"slug"`
+	Install string   `json:"install_url"` // where it is installed in repositories
+	Lacking []string `json:"lacking"`     // permissions that the App does not have, each with what needs it
 }
 
 // SecretUse is a definition that uses a secret.
@@ -34,5 +48,13 @@ type PendingSecret struct {
 
 // SetSecret is the body of PUT /api/v1/secrets/<name>.
 type SetSecret struct {
-	Value string `json:"value"`
+	Value     string        `json:"value,omitempty"`
+	GitHubApp *NewGitHubApp `json:"github_app,omitempty"` // in place of Value
+}
+
+// NewGitHubApp makes a secret a GitHub App.
+type NewGitHubApp struct {
+	ID     int64  `json:"id"`
+	Key    string `json:"key"`               // private key, PEM
+	APIURL string `json:"api_url,omitempty"` // of a GitHub Enterprise Server; empty: github.com
 }

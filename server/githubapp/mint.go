@@ -205,6 +205,15 @@ func (m *Minter) mint(ctx context.Context, app *App, name string, use Use) (Toke
 	return Token{Value: secret.New(made.Token), Renew: made.Expires.Add(-Early)}, nil
 }
 
+// Wanted are the permissions that an App has for everything that this product does with it.
+var Wanted = []struct{ Name, Level, For string }{
+	{"metadata", "read", "every request"},
+	{"contents", "write", "runs fetch and push"},
+	{"pull_requests", "write", "lookups; runs open pull requests"},
+	{"issues", "write", "answers in issues and pull requests"},
+	{"checks", "write", "answers as checks"},
+}
+
 // Lacking are the permissions of needs that an App was not given, sorted, such as "checks: write".
 func Lacking(needs, given map[string]string) (lacking []string) {
 	rank := map[string]int{"read": 1, "write": 2, "admin": 3}

@@ -18,6 +18,7 @@ import (
 	"triphammer/factory"
 	"triphammer/factory/match"
 	"triphammer/factory/native"
+	"triphammer/server/githubapp"
 	"triphammer/server/run"
 	"triphammer/server/store"
 )
@@ -44,7 +45,9 @@ func (l *Ledger) Secrets(ctx context.Context, names []string) (map[string]applie
 }
 
 func secretValue(v store.SecretValue) applier.SecretValue {
-	return applier.NewSecretValue(v.Generation, v.Value.Reveal())
+	value := applier.NewSecretValue(v.Generation, v.Value.Reveal())
+	value.App = githubapp.Is(v.Value)
+	return value
 }
 
 // UIDs implements applier.Ledger.

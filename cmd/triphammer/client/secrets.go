@@ -37,11 +37,16 @@ func secretsCommand() *cobra.Command {
 						}
 						uses = append(uses, u.Kind+" "+u.Name)
 					}
-					note := ""
-					if s.Pending {
-						note = "newer value waits for the next apply"
+					var notes []string
+					if app := s.GitHubApp; app != nil && app.Problem != "" {
+						notes = append(notes, "GitHub App that cannot be used: "+app.Problem)
+					} else if app != nil {
+						notes = append(notes, fmt.Sprintf("GitHub App %d", app.ID))
 					}
-					return term.Cells{s.Name, fmt.Sprint(s.Generation), s.SetAt, term.Prose(s.Source), term.Prose(strings.Join(uses, ", ")), term.Prose(note)}
+					if s.Pending {
+						notes = append(notes, "newer value waits for the next apply")
+					}
+					return term.Cells{s.Name, fmt.Sprint(s.Generation), s.SetAt, term.Prose(s.Source), term.Prose(strings.Join(uses, ", ")), term.Prose(strings.Join(notes, "; "))}
 				})
 		}),
 	}
@@ -60,15 +65,24 @@ func secretsCommand() *cobra.Command {
 }
 
 func setSecretCommand() *cobra.Command {
+	var app int64
+	var keyFile, apiURL string
 	set := &cobra.Command{
 		Use:   "set NAME",
 		Short: "Give a managed secret a new value, read from standard input",
 		Long: `Give a managed secret a new value. It is read from standard input (one newline at its end is dropped) and never comes
 out again. A webhook uses it from the next apply on: a new commit, or triphammer apply. A data directory that is missing
-is made, and with --store (or TRIPHAMMER_STORE, or TRIPHAMMER_STORE_FILE) the tables of the database, too.`,
+is made, and with --store (or TRIPHAMMER_STORE, or TRIPHAMMER_STORE_FILE) the tables of the database, too.
+
+With --github-app, the secret is a GitHub App: the server makes tokens with its key, for lookups and for the private
+repositories of runs (docs/github.md).`,
 		Args: Exactly("NAME"),
 		RunE: func(c *cobra.Command, args []string) error {
-			value, err := readSecret(c.Context(), c.InOrStdin(), c.ErrOrStderr(), args[0])
+			var req api.SetSecret
+			var err error
+			if req.GitHubApp, err = newApp(c, app, keyFile, apiURL); err == nil && req.GitHubApp == nil {
+				req.Value, err = readSecret(c.Context(), c.InOrStdin(), c.ErrOrStderr(), args[0])
+			}
 			if err != nil {
 				return err
 			}
@@ -78,7 +92,7 @@ is made, and with --store (or TRIPHAMMER_STORE, or TRIPHAMMER_STORE_FILE) the ta
 			}
 			defer cl.Close()
 			var s api.Secret
-			if err := cl.Call(c.Context(), http.MethodPut, "/secrets/"+url.PathEscape(args[0]), api.SetSecret{Value: value}, &s); err != nil {
+			if err := cl.Call(c.Context(), http.MethodPut, "/secrets/"+url.PathEscape(args[0]), req, &s); err != nil {
 				return err
 			}
 			fmt.Fprintf(c.ErrOrStderr(), "%s: generation %d is set\n", s.Name, s.Generation)
@@ -92,7 +106,33 @@ is made, and with --store (or TRIPHAMMER_STORE, or TRIPHAMMER_STORE_FILE) the ta
 		},
 	}
 	settings.StoreFlags(set.Flags(), new(string), new(string))
+	set.Flags().Int64Var(&app, "github-app", 0, "App ID of a GitHub App, whose private key --key-file has")
+	set.Flags().StringVar(&keyFile, "key-file", "", "file with the private key of the GitHub App")
+	set.Flags().StringVar(&apiURL, "api-url", "", "API of the GitHub Enterprise Server that has the App, such as https://github.example.com/api/v3")
 	return set
+}
+
+// newApp is the GitHub App of the flags; nil: they ask for none.
+func newApp(c *cobra.Command, id int64, keyFile, apiURL string) (*api.NewGitHubApp, error) {
+	if !c.Flags().Changed("github-app") {
+		if keyFile != "" || apiURL != "" {
+			return nil, exit.With(exit.Usage, "--key-file and --api-url are of a GitHub App: give its id, too (--github-app ID)")
+		}
+		return nil, nil
+	}
+	if keyFile == "" {
+		return nil, exit.With(exit.Usage, "give the private key of the GitHub App, too: --key-file FILE")
+	}
+	f, err := os.Open(keyFile)
+	if err != nil {
+		return nil, exit.With(exit.Usage, "%w", err)
+	}
+	defer func() { _ = f.Close() }()
+	key, err := io.ReadAll(io.LimitReader(f, MaxInput))
+	if err != nil {
+		return nil, exit.With(exit.Usage, "%w", err)
+	}
+	return &api.NewGitHubApp{ID: id, Key: string(key), APIURL: apiURL}, nil
 }
 
 // pendingSecretCommands are about the secrets that senders gave in their handshakes.

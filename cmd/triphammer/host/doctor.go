@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"net/http"
 	"net/url"
 	"runtime"
 	"slices"
@@ -128,6 +129,9 @@ func doctor(c *cobra.Command, _ []string) error {
 		if err := doctorConnections(c, found, cl); err != nil {
 			say(false, "connections", err.Error())
 		}
+		if err := doctorApps(c, found, cl); err != nil {
+			say(false, "secrets", err.Error())
+		}
 		if err := doctorAutomations(c, found, cl); err != nil {
 			say(false, "automations", err.Error())
 		}
@@ -147,6 +151,30 @@ func doctorConnections(c *cobra.Command, r *findings, cl *client.Client) error {
 	for _, w := range all {
 		if w.Connect != "" && w.Enabled && w.Paused == nil {
 			r.say(w.Connection != nil && w.Connection.Since != nil, "connection", w.Name+": "+client.ConnectionText(r.out, &w))
+		}
+	}
+	return nil
+}
+
+// doctorApps asks GitHub whether the keys of GitHub Apps work, and what the Apps may do. It changes
+// nothing there.
+func doctorApps(c *cobra.Command, r *findings, cl *client.Client) error {
+	all, err := client.Collect[api.Secret](c.Context(), cl, "/secrets", url.Values{}, 0)
+	if err != nil {
+		return err
+	}
+	for _, s := range all {
+		if s.GitHubApp == nil {
+			continue
+		}
+		var told api.CheckedApp
+		if err := cl.Call(c.Context(), http.MethodPost, "/secrets/"+url.PathEscape(s.Name)+"/check", nil, &told); err != nil {
+			r.say(false, "GitHub App", s.Name+": "+inert.Text(err.Error()))
+			continue
+		}
+		r.say(true, "GitHub App", inert.Text(fmt.Sprintf("%s is %s, whose key works; it is installed at %s", s.Name, told.Slug, told.Install)))
+		if len(told.Lacking) > 0 {
+			r.note("GitHub App", inert.Text(s.Name+" lacks "+strings.Join(told.Lacking, ", ")))
 		}
 	}
 	return nil

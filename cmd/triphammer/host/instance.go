@@ -343,7 +343,7 @@ func (in *instance) wire() error {
 	}
 	cfg.Data, cfg.Place, cfg.SchedulesChanged, cfg.SyncSecrets = in.data, in.place, in.schedule.Kick, syncSecrets
 	cfg.Connection = in.sockets.State
-	cfg.Dir = in.dir
+	cfg.Dir, cfg.Apps = in.dir, in.senders.Apps()
 	cfg.Version, cfg.Now, cfg.Logger = client.Version, Now, in.opt.logger
 	dashboard.Now = Now
 	in.server, err = server.New(cfg)
