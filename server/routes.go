@@ -146,6 +146,7 @@ func (s *Server) factoryRoutes(e *gin.Engine) {
 	s.authoring(read, manage)
 	manage.PUT("/secrets/:name", serve(on(everything, s.setSecret)))
 	manage.DELETE("/secrets/:name", serve(on(everything, s.deleteSecret)))
+	manage.POST("/github-apps", serve(on(everything, s.connectApp)))
 	manage.POST("/secrets/:name/check", serve(on(everything, s.checkApp)))
 	manage.POST("/pending-secrets/:id/confirm", serve(on(everything, s.confirmSecret)))
 	manage.DELETE("/pending-secrets/:id", serve(on(everything, s.dismissSecret)))

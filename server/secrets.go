@@ -11,6 +11,7 @@ import (
 	"triphammer/server/githubapp"
 	"triphammer/server/secret"
 	"triphammer/server/store"
+	"triphammer/server/terms"
 )
 
 func (s *Server) listSecrets(ctx context.Context, c *call, all *store.Store) (api.List[api.Secret], error) {
@@ -42,6 +43,48 @@ func showApp(v secret.Value) *api.GitHubApp {
 	return &api.GitHubApp{ID: app.ID}
 }
 
+// connectApp makes two managed secrets of an App that GitHub has made from a manifest: the App,
+// and the secret of its webhook. The key goes from GitHub to the store, and nowhere else.
+func (s *Server) connectApp(ctx context.Context, c *call, all *store.Store) (shown api.ConnectedApp, err error) {
+	req, err := body[api.ConnectApp](c)
+	if err != nil {
+		return shown, err
+	}
+	names := []string{req.SecretName, req.WebhookSecretName}
+	taken, err := all.Secrets.Newest(ctx, names)
+	if err != nil {
+		return shown, err
+	}
+	for i, field := range []string{"secret_name", "webhook_secret_name"} {
+		_, is := taken[names[i]]
+		switch {
+		case !secret.ValidName(names[i]):
+			return shown, refuse(field, names[i], secret.NameRule)
+		case is:
+			return shown, api.Refuse(api.Conflict, fmt.Sprintf("there is a secret %s: choose another name, or delete it (triphammer secrets delete %[1]s)", names[i]))
+		case names[0] == names[1]:
+			return shown, refuse(field, names[i], "the App and its webhook need a secret each")
+		}
+	}
+	made, err := s.cfg.Apps.Convert(ctx, req.APIURL, req.Code)
+	if no := (*githubapp.Error)(nil); errors.As(err, &no) {
+		return shown, api.Refuse(api.Conflict, no.Text)
+	}
+	if err != nil {
+		return shown, err
+	}
+	ctx = context.WithoutCancel(ctx) // GitHub tells the key once
+	for i, value := range []secret.Value{made.App, made.WebhookSecret} {
+		generation, err := all.Secrets.Set(ctx, names[i], value)
+		if err != nil {
+			return shown, err
+		}
+		c.audit("secret.set", names[i], "", fmt.Sprintf("generation %d, of GitHub App %d", generation, made.ID))
+		c.SecretSet(names[i])
+	}
+	return api.ConnectedApp{ID: made.ID, Install: made.Install}, nil
+}
+
 // checkApp asks GitHub about the App of a secret.
 func (s *Server) checkApp(ctx context.Context, c *call, all *store.Store) (told api.CheckedApp, err error) {
 	name := c.Param("name")
@@ -61,7 +104,7 @@ func (s *Server) checkApp(ctx context.Context, c *call, all *store.Store) (told 
 		return told, api.Refuse(api.Conflict, no.Text)
 	}
 	told = api.CheckedApp{Slug: about.Slug, Install: about.Install, Lacking: []string{}}
-	for _, w := range githubapp.Wanted {
+	for _, w := range terms.AppPermissions {
 		for _, lacking := range githubapp.Lacking(map[string]string{w.Name: w.Level}, about.Permissions) {
 			told.Lacking = append(told.Lacking, lacking+" ("+w.For+")")
 		}

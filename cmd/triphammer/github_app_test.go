@@ -1,18 +1,25 @@
 package main
 
 import (
+	"bufio"
+	"bytes"
 	"encoding/json"
 	"fmt"
+	"html"
+	"io"
 	"net/http"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
 
 	"triphammer/applier/gitrepo/gittest"
 	"triphammer/cmd/triphammer/client"
+	"triphammer/factory/signature"
 	"triphammer/server/api"
 	"triphammer/server/githubapp/githubtest"
 )
@@ -128,5 +135,170 @@ func TestGitHubApp(t *testing.T) {
 	})
 	if doctor = tried("doctor"); !strings.Contains(doctor, "it does not take the App's id and key") {
 		t.Errorf("doctor does not see that the key is refused:\n%s", doctor)
+	}
+}
+
+// flow is a `connect github` that waits for its browser, at an address.
+type flow struct {
+	t       testing.TB
+	cmd     *exec.Cmd
+	address string
+	out     *bytes.Buffer
+	rest    chan string // what the command says on standard error after the address
+}
+
+func (w *world) connect(hub *githubtest.Server, args ...string) *flow {
+	w.t.Helper()
+	f := &flow{t: w.t, cmd: w.command(append([]string{"connect", "github", "--github-url", hub.URL}, args...)...), out: &bytes.Buffer{}, rest: make(chan string, 1)}
+	f.cmd.Env = append(f.cmd.Env, "BROWSER=none-at-all", "DISPLAY=")
+	f.cmd.Stdout = f.out
+	said, err := f.cmd.StderrPipe()
+	if err == nil {
+		err = f.cmd.Start()
+	}
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.t.Cleanup(func() { _ = f.cmd.Process.Kill() })
+	lines := bufio.NewReader(said)
+	first, _ := lines.ReadString('\n')
+	if f.address = regexp.MustCompile(`http://[0-9.:]+`).FindString(first); f.address == "" {
+		more, _ := io.ReadAll(lines)
+		w.t.Fatalf("it says %s%s", first, more)
+	}
+	go func() {
+		more, _ := io.ReadAll(lines)
+		f.rest <- string(more)
+	}()
+	return f
+}
+
+// end waits for the command, and returns what it has said.
+func (f *flow) end() (said string, status int) {
+	f.t.Helper()
+	said = <-f.rest
+	err := f.cmd.Wait()
+	return f.out.String() + said, exitStatus(err)
+}
+
+// browser sends a request as a browser does that follows no redirect.
+func (f *flow) browser(method, address string, form url.Values) *http.Response {
+	f.t.Helper()
+	req, err := http.NewRequestWithContext(f.t.Context(), method, address, strings.NewReader(form.Encode()))
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	client := &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	resp, err := client.Do(req)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	f.t.Cleanup(func() { _ = resp.Body.Close() })
+	return resp
+}
+
+// agree makes the App at GitHub, and returns where GitHub sends the browser.
+func (f *flow) agree() (back string, manifest map[string]any) {
+	f.t.Helper()
+	page, err := io.ReadAll(f.browser(http.MethodGet, f.address+"/", nil).Body)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	form := regexp.MustCompile(`action="([^"]+)".*name="manifest" value="([^"]+)"`).FindStringSubmatch(strings.ReplaceAll(string(page), "\n", " "))
+	if form == nil {
+		f.t.Fatalf("the page has no form: %s", page)
+	}
+	text := html.UnescapeString(form[2])
+	if err := json.Unmarshal([]byte(text), &manifest); err != nil {
+		f.t.Fatal(err)
+	}
+	return f.browser(http.MethodPost, html.UnescapeString(form[1]), url.Values{"manifest": {text}}).Header.Get("Location"), manifest
+}
+
+// TestConnectGitHub: one command makes the App, its webhook and both secrets; answers that are not
+// of its flow change nothing, and a server that is restarted meanwhile takes the key (SPEC 24.2).
+func TestConnectGitHub(t *testing.T) {
+	hub := githubtest.Start(t, "")
+	hub.Permissions["actions"] = "read"
+	w := newWorld(t, map[string]string{"factory.yaml": factoryYAML})
+	w.start()
+	w.run("", "factories", "create", "made")
+	f := w.connect(hub, "--factory", "made", "--organization", "acme")
+	back, manifest := f.agree()
+	if !strings.HasPrefix(back, f.address+"/made?") {
+		t.Fatalf("GitHub sends the browser to %s", back)
+	}
+	hook, _ := manifest["hook_attributes"].(map[string]any)
+	if address := fmt.Sprint(hook["url"]); !strings.Contains(address, "/webhooks/w/whk_") || manifest["public"] != false || fmt.Sprint(manifest["default_permissions"]) != "map[actions:read checks:write contents:write issues:write metadata:read pull_requests:write]" {
+		t.Errorf("the manifest is %v", manifest)
+	}
+	if asked := fmt.Sprint(hub.Asked()); !strings.Contains(asked, "POST /organizations/acme/settings/apps/new") {
+		t.Errorf("GitHub was asked for %s", asked)
+	}
+	for _, wrong := range []string{"/made", "/made?code=x", "/made?code=x&state=y", "/made?state=" + regexp.MustCompile(`state=([^&]+)`).FindStringSubmatch(back)[1]} {
+		if resp := f.browser(http.MethodGet, f.address+wrong, nil); resp.StatusCode != http.StatusBadRequest {
+			t.Errorf("%s: %s", wrong, resp.Status)
+		}
+	}
+	w.kill() // and start again while the command has the code
+	if resp := f.browser(http.MethodGet, back, nil); resp.StatusCode != http.StatusOK {
+		t.Errorf("%s: %s", back, resp.Status)
+	}
+	w.start()
+	said, status := f.end()
+	if status != 0 || !strings.Contains(said, "GITHUB_APP is the GitHub App 4711") || !strings.Contains(said, "The webhook github takes its deliveries.") || !strings.Contains(said, hub.URL+"/apps/acme-hammer/installations/new") {
+		t.Fatalf("%d: %s", status, said)
+	}
+	if strings.Contains(said, "PRIVATE KEY") || strings.Contains(said, "the-secret-of-the-webhook") {
+		t.Errorf("it prints a secret: %s", said)
+	}
+	if listed := w.run("", "secrets", "list"); !strings.Contains(listed, "GitHub App 4711") {
+		t.Error(listed)
+	}
+	if doctor, _ := w.command("doctor").CombinedOutput(); !strings.Contains(string(doctor), "GITHUB_APP is acme-hammer, whose key works") || strings.Contains(string(doctor), "lacks") {
+		t.Errorf("%s", doctor)
+	}
+	// The secret of the webhook at GitHub is the one that the server checks.
+	body, header := []byte(`{"zen":"x"}`), http.Header{"X-Github-Event": {"ping"}, "X-Github-Delivery": {"1"}}
+	scheme, _ := signature.Lookup("github")
+	if err := scheme.Sign("the-secret-of-the-webhook-at-github", &signature.Request{Header: header, Body: body}); err != nil {
+		t.Fatal(err)
+	}
+	if a := post(t, http.MethodPost, fmt.Sprint(hook["url"]), bytes.NewReader(body), header); a.status != http.StatusAccepted {
+		t.Errorf("%+v", a)
+	}
+
+	out, err := w.command("connect", "github", "--factory", "made", "--github-url", hub.URL).CombinedOutput()
+	if exitStatus(err) != 1 || !strings.Contains(string(out), "the webhook github is in use") {
+		t.Errorf("again: %v %s", err, out)
+	}
+	f = w.connect(hub, "--factory", "made", "--webhook", "second")
+	if back, _ = f.agree(); f.browser(http.MethodGet, back, nil).StatusCode != http.StatusOK {
+		t.Error(back)
+	}
+	if said, status = f.end(); status == 0 || !strings.Contains(said, "there is a secret GITHUB_APP") {
+		t.Errorf("%d: %s", status, said)
+	}
+	f = w.connect(hub, "--factory", "made", "--webhook", "second", "--secret", "OTHER_APP")
+	if back, _ = f.agree(); f.browser(http.MethodGet, strings.Replace(back, "code=", "code=other", 1), nil).StatusCode != http.StatusOK {
+		t.Error(back)
+	}
+	if said, status = f.end(); status == 0 || !strings.Contains(said, "does not know the code: it was used") {
+		t.Errorf("%d: %s", status, said)
+	}
+	f = w.connect(hub, "--factory", "made", "--webhook", "second", "--secret", "OTHER_APP")
+	if err := f.cmd.Process.Signal(os.Interrupt); err != nil {
+		t.Fatal(err)
+	}
+	if said, status = f.end(); status == 0 || !strings.Contains(said, "nothing was made there") {
+		t.Errorf("%d: %s", status, said)
+	}
+	if listed := w.run("", "secrets", "list"); strings.Contains(listed, "OTHER_APP") {
+		t.Error(listed)
+	}
+	out, err = w.command("connect", "github", "--factory", "default", "--github-url", hub.URL).CombinedOutput()
+	if exitStatus(err) != 1 || !strings.Contains(string(out), "# webhooks/github.yaml\nauthMode: signature\nsignatureScheme: github\nsecretName: GITHUB_WEBHOOK_SECRET\nenabled: false\n") {
+		t.Errorf("elsewhere: %v %s", err, out)
 	}
 }

@@ -144,6 +144,18 @@ func githubHead(object string, owner Source) head {
 
 var githubOrigins = at("repository.clone_url", "repository.ssh_url", "repository.html_url")
 
+// GitHubEvents are the kinds of deliveries that the table knows, as an App or a webhook subscribes
+// to them, sorted.
+func GitHubEvents() (names []string) {
+	for _, e := range github.Events {
+		for _, conditions := range e.In {
+			names = append(names, conditions[0].OneOf...)
+		}
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
 var (
 	githubRepos       = Key{Name: "repos", From: at("repository.full_name")}
 	githubIssueLabels = Key{Name: "labels", From: at("issue.labels[].name")}

@@ -27,6 +27,9 @@ type WebhookKeys struct {
 	// SecretName is the managed secret. If it is empty, the server makes a name from the name
 	// of the new webhook.
 	SecretName *string `json:"secret_name,omitempty"`
+	// APISecretName is the managed secret with which the API of the sender is asked, at APIURL.
+	APISecretName *string `json:"api_secret_name,omitempty"`
+	APIURL        *string `json:"api_url,omitempty"`
 	// Signature has options of the scheme, as in the file; null removes an option.
 	Signature map[string]any `json:"signature,omitempty"`
 }
@@ -58,6 +61,8 @@ func (k WebhookKeys) Patch() (*schema.Node, error) {
 	text("authMode", k.AuthMode)
 	text("signatureScheme", k.SignatureScheme)
 	text("secretName", k.SecretName)
+	text("apiSecretName", k.APISecretName)
+	text("apiURL", k.APIURL)
 	text("deliveryIdHeader", k.DeliveryIDHeader)
 	if k.Enabled != nil {
 		set("enabled", &schema.Node{Kind: schema.Bool, Text: strconv.FormatBool(*k.Enabled)})

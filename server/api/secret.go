@@ -20,6 +20,21 @@ type GitHubApp struct {
 	Problem string `json:"problem,omitempty"` // why it cannot be used
 }
 
+// ConnectApp is the body of POST /api/v1/github-apps: a code with which GitHub sends a person back
+// who has agreed to make an App.
+type ConnectApp struct {
+	Code              string `json:"code"`
+	APIURL            string `json:"api_url,omitempty"` // of a GitHub Enterprise Server; empty: github.com
+	SecretName        string `json:"secret_name"`       // managed secret that becomes the App
+	WebhookSecretName string `json:"webhook_secret_name"`
+}
+
+// ConnectedApp is the answer to POST /api/v1/github-apps.
+type ConnectedApp struct {
+	ID      int64  `json:"id"`
+	Install string `json:"install_url"` // where it is installed in repositories
+}
+
 // CheckedApp is the answer to POST /api/v1/secrets/{name}/check: what GitHub says of an App.
 type CheckedApp struct {
 	Slug    string   `json:"slug"`

@@ -89,14 +89,20 @@ func Parse(v secret.Value) (*App, error) {
 	}
 	if d.App.API != "" {
 		a.API = strings.TrimRight(d.App.API, "/")
-		u, err := url.Parse(a.API)
-		if err != nil || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" || u.Scheme != "https" && !(u.Scheme == "http" && loopback(u.Hostname())) {
-			return nil, errors.New("the API of a GitHub App is an address such as https://github.example.com/api/v3")
+		if !validAPI(a.API) {
+			return nil, errors.New(noAPI)
 		}
 	}
 	var err error
 	a.key, err = parseKey(d.App.Key)
 	return a, err
+}
+
+const noAPI = "the API of a GitHub App is an address such as https://github.example.com/api/v3"
+
+func validAPI(api string) bool {
+	u, err := url.Parse(api)
+	return err == nil && u.Host != "" && u.User == nil && u.RawQuery == "" && u.Fragment == "" && (u.Scheme == "https" || u.Scheme == "http" && loopback(u.Hostname()))
 }
 
 func parseKey(text string) (*rsa.PrivateKey, error) {

@@ -205,15 +205,6 @@ func (m *Minter) mint(ctx context.Context, app *App, name string, use Use) (Toke
 	return Token{Value: secret.New(made.Token), Renew: made.Expires.Add(-Early)}, nil
 }
 
-// Wanted are the permissions that an App has for everything that this product does with it.
-var Wanted = []struct{ Name, Level, For string }{
-	{"metadata", "read", "every request"},
-	{"contents", "write", "runs fetch and push"},
-	{"pull_requests", "write", "lookups; runs open pull requests"},
-	{"issues", "write", "answers in issues and pull requests"},
-	{"checks", "write", "answers as checks"},
-}
-
 // Lacking are the permissions of needs that an App was not given, sorted, such as "checks: write".
 func Lacking(needs, given map[string]string) (lacking []string) {
 	rank := map[string]int{"read": 1, "write": 2, "admin": 3}
@@ -365,4 +356,57 @@ func clip(text string) string {
 		text = string(r[:200]) + "…"
 	}
 	return text
+}
+
+// Made is an App that GitHub has made from a manifest.
+type Made struct {
+	ID            int64
+	Install       string       // address at which it is installed
+	App           secret.Value // value of a managed secret that is the App
+	WebhookSecret secret.Value // signs the App's deliveries
+}
+
+// Convert exchanges the code with which GitHub sends a person back who has agreed to a manifest.
+// GitHub takes a code once, within an hour. api is as in Value.
+func (m *Minter) Convert(ctx context.Context, api, code string) (made Made, err error) {
+	api = strings.TrimRight(cmp.Or(api, PublicAPI), "/")
+	if !validAPI(api) {
+		return made, &Error{Text: noAPI}
+	}
+	if len(code) > 200 || !validRepository("code/"+code) {
+		return made, &Error{Text: "that is no code of GitHub"}
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, api+"/app-manifests/"+code+"/conversions", nil)
+	if err != nil {
+		return made, &Error{Text: noAPI}
+	}
+	req.Header = make(http.Header)
+	var told struct {
+		ID      int64
+		Slug    string
+		HTMLURL string `json:"html_url"`
+		PEM     string
+		Secret  string `json:"webhook_secret"`
+	}
+	site := SiteOf(api)
+	status, err := ask(m.http, req, &told)
+	switch {
+	case ctx.Err() != nil:
+		return made, ctx.Err()
+	case status == http.StatusNotFound:
+		return made, &Error{Text: site + " does not know the code: it was used, or is older than an hour. Begin anew"}
+	case err != nil:
+		return made, &Error{Text: fmt.Sprintf("%s did not tell the key of the App: %v", site, err)}
+	}
+	own := api
+	if api == PublicAPI {
+		own = ""
+	}
+	made.App, err = Value(told.ID, told.PEM, own)
+	if err != nil || told.Secret == "" || len(told.Secret) > 1<<10 || strings.ContainsFunc(told.Secret, func(r rune) bool { return r <= ' ' || r > '~' }) || !validRepository("a/"+told.Slug) {
+		return Made{}, &Error{Text: site + " answered something other than an App with a webhook"}
+	}
+	app := &App{API: api}
+	made.ID, made.Install, made.WebhookSecret = told.ID, app.page(told.HTMLURL, "/apps/"+told.Slug)+"/installations/new", secret.New(told.Secret)
+	return made, nil
 }

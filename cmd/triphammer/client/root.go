@@ -79,7 +79,7 @@ Begin with:  triphammer init demo && cd demo && triphammer dev`,
 	}
 	add("definitions", initCommand(), validateCommand(), testCommand(), planCommand(), schemaCommand())
 	add("server", here.Commands()...)
-	add("server", statusCommand(), openCommand(), statsCommand(), applyCommand(), sendCommand(), samplesCommand(), mcpCommand(), apiCommand(), contextCommand(), authCommand(), clockCommand())
+	add("server", statusCommand(), openCommand(), statsCommand(), applyCommand(), sendCommand(), samplesCommand(), mcpCommand(), apiCommand(), connectCommand(), contextCommand(), authCommand(), clockCommand())
 	add("objects", factoriesCommand(), webhooksCommand(), automationsCommand(), environmentsCommand(), agentsCommand(), deliveriesCommand(), runsCommand(), subjectsCommand(), workersCommand(), schedulesCommand(),
 		appliesCommand(), definitionCommand(), secretsCommand(), keysCommand(), auditCommand(), schemesCommand())
 	root.AddCommand(versionCommand(), help.ManCommand(Version, Exactly("DIR")), &cobra.Command{Use: "exit-codes", Short: "What the exit statuses mean", Long: exit.Topic})
