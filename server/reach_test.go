@@ -2,6 +2,7 @@ package server
 
 import (
 	"cmp"
+	"fmt"
 	"net/http"
 	"regexp"
 	"slices"
@@ -12,6 +13,7 @@ import (
 	"github.com/gin-gonic/gin"
 
 	"triphammer/server/api"
+	"triphammer/server/githubapp/githubtest"
 	"triphammer/server/secret"
 	"triphammer/server/store"
 )
@@ -59,7 +61,9 @@ func TestEveryRouteOfAnotherFactory(t *testing.T) {
 	}
 	screenshot := field(t, f.get("/api/v1/agent/runs/"+run, admin), "artifacts", "3", "artifact_uid")
 	create := `{"prompt":"x","parent_run_id":"` + run + `","config":{"environment_id":"e"}}`
+	hub := githubtest.Start(t, "")
 	sent := map[string]string{
+		"POST /github-apps": fmt.Sprintf(`{"code":%q,"api_url":%q,"secret_name":"MADE_APP","webhook_secret_name":"MADE_SECRET"}`, hub.Code(), hub.API()),
 		"POST /agent/runs": create, "POST /agent/run": create,
 		"POST /agent/runs/:id/followups": `{"message":"x"}`, "POST /agent/conversations/:id/followups": `{"message":"x"}`,
 		"POST /agent/schedules":                            `{"name":"x","cron_schedule":"@daily","prompt":"x","agent_config":{"environment_id":"default/e"}}`,
@@ -107,6 +111,12 @@ func TestEveryRouteOfAnotherFactory(t *testing.T) {
 		"POST /factories/:name/automations/:automation/run":    resumed,
 		"POST /factories/:name/webhooks/:webhook/test":         paused("webhooks/hook", "resume", "default"),
 		"POST /deliveries/:id/replay":                          paused("webhooks/hook", "resume", delivery),
+		"POST /secrets/:name/check": func() string {
+			if _, err := f.store.Secrets.Set(t.Context(), "OLD_APP", hub.Secret(t)); err != nil {
+				t.Fatal(err)
+			}
+			return "OLD_APP"
+		},
 		"POST /agent/runs/:id/retry": func() string {
 			ended := field(t, f.do("POST", "/api/v1/agent/runs", own, create), "run_id")
 			f.do("POST", "/api/v1/agent/runs/"+ended+"/cancel", own, "")

@@ -122,7 +122,7 @@ func TestGitHubApp(t *testing.T) {
 		t.Errorf("a run with the key is made: %s", said)
 	}
 	doctor := tried("doctor")
-	for _, want := range []string{"APP is acme-hammer, whose key works", "lacks issues: write (answers in issues and pull requests), checks: write"} {
+	for _, want := range []string{"APP is acme-hammer, whose key works", "lacks issues: write (answers in issues and pull requests; the events of issues), checks: write"} {
 		if !strings.Contains(doctor, want) {
 			t.Errorf("doctor does not say %q:\n%s", want, doctor)
 		}

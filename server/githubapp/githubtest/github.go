@@ -310,7 +310,7 @@ func (s *Server) newApp(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "no redirect_url", http.StatusBadRequest)
 		return
 	}
-	code := rand.Text()
+	code := s.Code()
 	s.Change(func() { s.codes[code] = manifest })
 	q := back.Query()
 	q.Set("code", code)
@@ -319,6 +319,13 @@ func (s *Server) newApp(w http.ResponseWriter, r *http.Request) {
 	}
 	back.RawQuery = q.Encode()
 	http.Redirect(w, r, back.String(), http.StatusFound)
+}
+
+// Code is the code of an App that somebody has agreed to make.
+func (s *Server) Code() string {
+	code := rand.Text()
+	s.Change(func() { s.codes[code] = map[string]any{"name": "made"} })
+	return code
 }
 
 // convert makes the App of a manifest. A code counts once.
