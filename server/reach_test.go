@@ -64,7 +64,7 @@ func TestEveryRouteOfAnotherFactory(t *testing.T) {
 	hub := githubtest.Start(t, "")
 	sent := map[string]string{
 		"POST /github-apps": fmt.Sprintf(`{"code":%q,"api_url":%q,"secret_name":"MADE_APP","webhook_secret_name":"MADE_SECRET"}`, hub.Code(), hub.API()),
-		"POST /agent/runs": create, "POST /agent/run": create,
+		"POST /agent/runs":  create, "POST /agent/run": create,
 		"POST /agent/runs/:id/followups": `{"message":"x"}`, "POST /agent/conversations/:id/followups": `{"message":"x"}`,
 		"POST /agent/schedules":                            `{"name":"x","cron_schedule":"@daily","prompt":"x","agent_config":{"environment_id":"default/e"}}`,
 		"PUT /agent/schedules/:id":                         `{"name":"x","cron_schedule":"@daily","prompt":"x","enabled":true}`,

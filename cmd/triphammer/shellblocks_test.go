@@ -33,6 +33,7 @@ var shellBlocks = map[string]map[string]string{
 		"npm install": unreachable, "triphammer secrets set CLAUDE_KEY": choose, "PATH=": unreachable, "triphammer runs followup": choose, "triphammer secrets set FORGE_TOKEN": choose,
 		"git push -o merge_request": "TestPrivateRepository", "git push -o topic": "TestPrivateRepository", "gateway=": "TestPullGuide",
 	},
+	"github":     {"triphammer connect github": "TestConnectGitHub", "triphammer secrets set GITHUB_APP": "TestGitHubApp"},
 	"checking":   {"#!/bin/sh": "TestPushHook"},
 	"install":    {"sudo tee /etc/apparmor.d": unreachable},
 	"kubernetes": {"kubectl create": "TestChartGuide", "kubectl -n triphammer exec": "TestFirstDelivery", "triphammer serve": unreachable},
