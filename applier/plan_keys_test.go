@@ -73,6 +73,8 @@ var plannedVariants = map[string]variant{
 	"mcpServers.*.url":                    {values: []any{"https://a.example", "https://b.example"}},
 	"mcpServers.*.headers":                {with: object{"mcpServers": object{"k": object{"url": "https://a.example"}}}},
 	"automation.retry.delaySeconds":       {with: object{"retry": object{"attempts": 2}}},
+	"automation.report":                   {values: []any{"thread", "check", []any{"thread", "check"}}},
+	"webhook.report":                      {with: object{"authMode": "signature", "signatureScheme": "github"}, values: []any{"thread", "check", []any{"thread", "check"}}},
 	"environment.repositories[].secret":   {with: object{"repositories": []any{object{"url": "https://a.example/x.git"}}}},
 	"environment.repositories[].access":   {with: object{"repositories": []any{object{"url": "https://a.example/x.git", "secret": "S"}}}},
 	"automation.subject":                  {values: []any{"{a}", "{b}"}},

@@ -10,7 +10,7 @@ import (
 // whether they are new (object_attributes.action). Issues and other work items differ in object_kind.
 var gitlab = &Sender{
 	Provider: "gitlab", Title: "GitLab", Schemes: []string{"gitlab", "gitlab_signed"}, Source: "GITLAB_WEBHOOK",
-	API:      "https://gitlab.com",
+	API:      "https://gitlab.com/api/v4",
 	Answers:  []string{"thread", "check"},
 	Docs:     "https://docs.gitlab.com/user/project/integrations/webhook_events/",
 	Accounts: "user names, without @",
