@@ -64,7 +64,7 @@ var allowed = map[string][]string{
 	"server/lookup":                              {"factory/native", "server/secret", "server/store", "server/githubapp"},
 	"server/socket":                              {"applier", "factory", "factory/native", "server/api", "server/delivery", "server/lookup", "server/secret", "server/store"},
 	"server/socket/sockettest":                   {}, // for tests
-	"server/answer":                              {"factory/native", "server/lookup", "server/run/event", "server/store"},
+	"server/answer":                              {"factory/native", "server/lookup", "server/run/event", "server/store", "server/githubapp"},
 	"server/ledger":                              {"factory/native", "applier", "applier/gitrepo", "factory", "factory/match", "server/run", "server/store", "server/githubapp"},
 	"server/access":                              {"applier", "server/api", "server/delivery", "server/run", "server/run/task", "server/store"},
 	"server/inert":                               {},

@@ -230,7 +230,7 @@ func TestConnectGitHub(t *testing.T) {
 		t.Fatalf("GitHub sends the browser to %s", back)
 	}
 	hook, _ := manifest["hook_attributes"].(map[string]any)
-	if address := fmt.Sprint(hook["url"]); !strings.Contains(address, "/webhooks/w/whk_") || manifest["public"] != false || fmt.Sprint(manifest["default_permissions"]) != "map[actions:read checks:write contents:write issues:write metadata:read pull_requests:write]" {
+	if address := fmt.Sprint(hook["url"]); !strings.Contains(address, "/webhooks/w/whk_") || manifest["public"] != false || fmt.Sprint(manifest["default_permissions"]) != "map[actions:read checks:write contents:write issues:write members:read metadata:read pull_requests:write]" {
 		t.Errorf("the manifest is %v", manifest)
 	}
 	if asked := fmt.Sprint(hub.Asked()); !strings.Contains(asked, "POST /organizations/acme/settings/apps/new") {

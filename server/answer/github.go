@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"triphammer/factory/native"
+	"triphammer/server/githubapp"
 	"triphammer/server/lookup"
 )
 
@@ -232,7 +233,7 @@ func githubEdit(ctx context.Context, c *lookup.Client, api lookup.API, p Place, 
 // githubSelf is the login of the credential's own account. REST does not tell an App its own.
 func githubSelf(g *call) (string, error) {
 	return g.client.Remember("github account", g.api, "self", func() (string, error) {
-		if !githubApp(g.api) {
+		if !githubApp(g.api) || githubapp.Is(g.api.Secret) { // the client answers for an App
 			var answer struct{ Login string }
 			err := g.do(http.MethodGet, "/user", nil, &answer)
 			if err == nil && answer.Login == "" {
@@ -258,7 +259,7 @@ func githubSelf(g *call) (string, error) {
 
 // githubApp tells whether a credential is an App's, which can write checks.
 func githubApp(api lookup.API) bool {
-	return strings.HasPrefix(strings.TrimSpace(api.Secret.Reveal()), "ghs_")
+	return githubapp.Is(api.Secret) || strings.HasPrefix(strings.TrimSpace(api.Secret.Reveal()), "ghs_")
 }
 
 func githubFind(ctx context.Context, c *lookup.Client, api lookup.API, p Place, marker string) (Posted, bool, error) {

@@ -39,7 +39,7 @@ const (
 
 // Use is what a token is for.
 type Use struct {
-	Repository  string            // OWNER/NAME
+	Repository  string            // OWNER/NAME, or an organization
 	Permissions map[string]string // such as {"contents": "read"}: read or write
 }
 
@@ -105,8 +105,8 @@ func (m *Minter) Token(ctx context.Context, name string, v secret.Value, use Use
 	if err != nil {
 		return Token{}, &Error{Text: fmt.Sprintf("%s: %v; set it again: triphammer secrets set %s --github-app ID --key-file FILE", of(name), err, cmp.Or(name, "NAME"))}
 	}
-	if !validRepository(use.Repository) {
-		return Token{}, &Error{Text: of(name) + " needs a repository OWNER/NAME"}
+	if !validRepository(use.Repository) && !validRepository("o/"+use.Repository) {
+		return Token{}, &Error{Text: of(name) + " needs a repository OWNER/NAME, or an organization"}
 	}
 	e := m.entry(v, use)
 	select {
@@ -166,8 +166,12 @@ type installation struct {
 }
 
 func (m *Minter) mint(ctx context.Context, app *App, name string, use Use) (Token, error) {
+	place, body := "/orgs/"+use.Repository, map[string]any{"permissions": use.Permissions}
+	if _, repository, is := strings.Cut(use.Repository, "/"); is {
+		place, body["repositories"] = "/repos/"+use.Repository, []string{repository}
+	}
 	var in installation
-	status, err := m.do(ctx, app, name, http.MethodGet, "/repos/"+use.Repository+"/installation", nil, &in)
+	status, err := m.do(ctx, app, name, http.MethodGet, place+"/installation", nil, &in)
 	switch {
 	case status == http.StatusNotFound:
 		return Token{}, m.notInstalled(ctx, app, name, use.Repository)
@@ -182,16 +186,15 @@ func (m *Minter) mint(ctx context.Context, app *App, name string, use Use) (Toke
 		return Token{}, &Error{Text: fmt.Sprintf("%s lacks permissions on %s: %s. Add what is missing in the App's settings (%s), then accept it in the installation (%s)",
 			of(name), use.Repository, strings.Join(lacking, ", "), app.Site()+"/settings/apps/"+url.PathEscape(cmp.Or(in.Slug, "APP"))+"/permissions", app.page(in.HTMLURL, "/settings/installations"))}
 	}
-	_, repository, _ := strings.Cut(use.Repository, "/")
 	var made struct {
 		Token   string
 		Expires time.Time `json:"expires_at"`
 	}
-	body, err := json.Marshal(map[string]any{"repositories": []string{repository}, "permissions": use.Permissions})
+	asked, err := json.Marshal(body)
 	if err != nil {
 		return Token{}, err
 	}
-	if _, err := m.do(ctx, app, name, http.MethodPost, fmt.Sprintf("/app/installations/%d/access_tokens", in.ID), body, &made); err != nil {
+	if _, err := m.do(ctx, app, name, http.MethodPost, fmt.Sprintf("/app/installations/%d/access_tokens", in.ID), asked, &made); err != nil {
 		return Token{}, err
 	}
 	now := m.now()
@@ -231,7 +234,7 @@ func (m *Minter) notInstalled(ctx context.Context, app *App, name, repository st
 	if err != nil {
 		return err
 	}
-	return &Error{Text: fmt.Sprintf("%s is not installed on %s: install it at %s, or correct the name of the repository", of(name), repository, about.Install)}
+	return &Error{Text: fmt.Sprintf("%s is not installed on %s: install it at %s, or correct the name", of(name), repository, about.Install)}
 }
 
 // About is what GitHub says of an App.

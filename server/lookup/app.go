@@ -34,6 +34,9 @@ func (c *Client) installed(ctx context.Context, api API, req *http.Request, r Re
 	}
 	path, _, _ := strings.Cut(r.Path, "?")
 	part := strings.Split(path, "/")
+	if len(part) == 5 && part[1] == "orgs" && part[3] == "memberships" && req.Method == http.MethodGet {
+		return c.withToken(ctx, api, req, githubapp.Use{Repository: part[2], Permissions: map[string]string{"members": "read"}})
+	}
 	if len(part) < 5 || part[1] != "repos" || permissions[part[4]] == nil {
 		return &failure{text: "the secret of apiSecretName is a GitHub App, which cannot ask for " + path, final: true}
 	}
@@ -49,6 +52,10 @@ func (c *Client) installed(ctx context.Context, api API, req *http.Request, r Re
 	for _, p := range needs {
 		use.Permissions[p] = level
 	}
+	return c.withToken(ctx, api, req, use)
+}
+
+func (c *Client) withToken(ctx context.Context, api API, req *http.Request, use githubapp.Use) error {
 	token, err := c.apps.Token(ctx, "", api.Secret, use)
 	if told := (*githubapp.Error)(nil); errors.As(err, &told) {
 		return &failure{text: told.Text, after: told.After}

@@ -25,6 +25,10 @@ func TestApp(t *testing.T) {
 	if got := fmt.Sprint(hub.Grants()[0].Permissions); got != "map[pull_requests:read]" {
 		t.Error("the token may", got)
 	}
+	hub.Change(func() { hub.Installed["acme"] = 6 })
+	if got, err := c.Ask(t.Context(), app, question("github sender_membership acme ada 1")); err != nil || len(got) != 1 || got[0] != "member" {
+		t.Error(got, err)
+	}
 	var me struct{ Login string }
 	if err := c.github(t.Context(), app, "/user", &me); err != nil || me.Login != "acme-hammer[bot]" {
 		t.Error(me, err)

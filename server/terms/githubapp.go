@@ -12,4 +12,5 @@ var AppPermissions = []AppPermission{
 	{"issues", "write", "answers in issues and pull requests; the events of issues"},
 	{"checks", "write", "answers as checks; the events of checks"},
 	{"actions", "read", "the event workflow_run"},
+	{"members", "read", "startedBy with member"},
 }

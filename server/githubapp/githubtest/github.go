@@ -87,7 +87,7 @@ func Start(t testing.TB, root string) *Server {
 	t.Helper()
 	s := &Server{
 		ID: 4711, key: Key(t), Installed: make(map[string]int64), codes: make(map[string]map[string]any), used: make(map[string]bool), Life: time.Hour, Now: time.Now,
-		Permissions: map[string]string{"metadata": "read", "contents": "write", "pull_requests": "write", "issues": "write", "checks": "write"},
+		Permissions: map[string]string{"metadata": "read", "contents": "write", "pull_requests": "write", "issues": "write", "checks": "write", "members": "read"},
 	}
 	s.PEM = PEM(s.key)
 	if root != "" {
@@ -150,7 +150,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		s.serveGit(w, r)
 	case len(part) == 3 && part[0] == "app-manifests" && part[2] == "conversions" && r.Method == http.MethodPost:
 		s.convert(w, part[1])
-	case path == "/app" || len(part) == 4 && part[3] == "installation" || len(part) == 4 && part[3] == "access_tokens":
+	case path == "/app" || part[len(part)-1] == "installation" || len(part) == 4 && part[3] == "access_tokens":
 		s.asApp(w, r, part)
 	default:
 		s.asInstallation(w, r, path)
@@ -201,7 +201,7 @@ func (s *Server) asApp(w http.ResponseWriter, r *http.Request, part []string) {
 			"id": s.ID, "slug": "acme-hammer", "html_url": s.URL + "/apps/acme-hammer", "permissions": s.Permissions, "events": []string{"issues"},
 		})
 	case "installation":
-		id, is := s.Installed[part[1]+"/"+part[2]]
+		id, is := s.Installed[strings.Join(part[1:len(part)-1], "/")]
 		if !is {
 			problem(w, http.StatusNotFound, "Not Found")
 			return
@@ -221,12 +221,12 @@ func (s *Server) mint(w http.ResponseWriter, r *http.Request, installation strin
 		Repositories []string
 		Permissions  map[string]string
 	}
-	if err := json.NewDecoder(r.Body).Decode(&asked); err != nil || len(asked.Repositories) != 1 {
+	if err := json.NewDecoder(r.Body).Decode(&asked); err != nil || len(asked.Repositories) > 1 {
 		problem(w, http.StatusUnprocessableEntity, "this test wants one repository")
 		return
 	}
 	for name, id := range s.Installed {
-		if strconv.FormatInt(id, 10) != installation || name[strings.Index(name, "/")+1:] != asked.Repositories[0] {
+		if strconv.FormatInt(id, 10) != installation || strings.Join(append([]string{""}, asked.Repositories...), "/") != name[len(strings.SplitN(name, "/", 2)[0]):] {
 			continue
 		}
 		if lacking := githubapp.Lacking(asked.Permissions, s.Permissions); len(lacking) > 0 {
@@ -261,6 +261,10 @@ func (s *Server) Used(token string) bool {
 // asInstallation answers a request for data of a repository.
 func (s *Server) asInstallation(w http.ResponseWriter, r *http.Request, path string) {
 	part := strings.SplitN(strings.Trim(path, "/"), "/", 4)
+	if len(part) == 4 && part[0] == "orgs" && s.Granted(strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer "), part[1], "members", "read") {
+		answer(w, http.StatusOK, map[string]any{"state": "active", "user": map[string]any{"id": 1, "login": part[3]}})
+		return
+	}
 	if len(part) < 4 || part[0] != "repos" {
 		problem(w, http.StatusForbidden, "Resource not accessible by integration")
 		return
