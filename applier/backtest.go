@@ -6,8 +6,11 @@ import (
 	"io/fs"
 	"maps"
 	"slices"
+	"strings"
+	"time"
 
 	"triphammer/applier/gitrepo"
+	"triphammer/factory"
 	"triphammer/factory/match"
 	"triphammer/schema"
 )
@@ -28,6 +31,9 @@ type BackTest struct {
 	Deliveries int    `json:"deliveries"` // evaluated deliveries, of all webhooks that the automation selects before or after
 	Before     int    `json:"before"`
 	After      int    `json:"after"`
+	// Assumed says what the numbers of runs leave out, because it depends on how long runs take;
+	// empty: nothing.
+	Assumed string `json:"assumed,omitempty"`
 	// Started lists the newest deliveries that start a run only with the proposed
 	// definitions. Stopped lists the newest that start a run only with the live
 	// definitions. Each has at most maxExamples, taken from each webhook in turn.
@@ -88,7 +94,8 @@ func (a *Applier) backTest(ctx context.Context, from, to *Revision, plan Plan, n
 		if len(selects) == 0 {
 			continue
 		}
-		err := a.cfg.Ledger.Deliveries(ctx, uid, newest, func(id string, d match.Delivery) error {
+		var sent []sentDelivery
+		err := a.cfg.Ledger.Deliveries(ctx, uid, newest, func(id string, at time.Time, d match.Delivery) error {
 			before, err := v.was.starts(d)
 			if err != nil {
 				return fmt.Errorf("delivery %s: %w", id, err)
@@ -97,16 +104,22 @@ func (a *Applier) backTest(ctx context.Context, from, to *Revision, plan Plan, n
 			if err != nil {
 				return fmt.Errorf("delivery %s: %w", id, err)
 			}
-			for name := range selects {
-				if of[name] == nil {
-					of[name] = &BackTest{Automation: name}
-				}
-				of[name].add(id, slices.Contains(before, name), slices.Contains(after, name))
-			}
+			sent = append(sent, sentDelivery{id, at, before, after})
 			return nil
 		})
 		if err != nil {
 			return nil, fmt.Errorf("the back-test: %w", err)
+		}
+		for name := range selects {
+			was, is := v.was.automation(name), v.is.automation(name)
+			before := settled(was, sent, func(s sentDelivery) (string, bool) { subject, ok := s.before[name]; return subject, ok })
+			after := settled(is, sent, func(s sentDelivery) (string, bool) { subject, ok := s.after[name]; return subject, ok })
+			for i, s := range sent {
+				if of[name] == nil {
+					of[name] = &BackTest{Automation: name, Assumed: assumed(was, is)}
+				}
+				of[name].add(s.id, before[i], after[i])
+			}
 		}
 		for name, t := range of {
 			tests[name] = append(tests[name], t)
@@ -121,10 +134,69 @@ func (a *Applier) backTest(ctx context.Context, from, to *Revision, plan Plan, n
 	return all, nil
 }
 
+// sentDelivery is a stored delivery, with the subjects of the automations that it would start.
+type sentDelivery struct {
+	id            string
+	at            time.Time
+	before, after map[string]string
+}
+
+// settled tells which of the deliveries, the newest first, start a run of an automation that a
+// newer event of their subject does not supersede (SPEC 21.4). a may be nil.
+func settled(a *factory.Automation, sent []sentDelivery, matched func(sentDelivery) (subject string, ok bool)) []bool {
+	starts := make([]bool, len(sent))
+	type waiting struct {
+		delivery     int
+		first, until time.Time
+	}
+	last := make(map[string]waiting)
+	for i, s := range slices.Backward(sent) {
+		subject, ok := matched(s)
+		if starts[i] = ok; !ok || a == nil || a.Settle == 0 || subject == "" {
+			continue
+		}
+		now := waiting{i, s.at, time.Time{}}
+		if w, waits := last[subject]; waits && s.at.Before(w.until) {
+			starts[w.delivery] = false
+			now.first = w.first
+		}
+		now.until = s.at.Add(a.Settle)
+		if latest := now.first.Add(factory.MaxSettle * a.Settle); latest.Before(now.until) {
+			now.until = latest
+		}
+		last[subject] = now
+	}
+	return starts
+}
+
+// assumed says which rules the numbers of a back-test do not know. Both may be nil.
+func assumed(was, is *factory.Automation) string {
+	var parts []string
+	for _, a := range []*factory.Automation{was, is} {
+		if a == nil {
+			continue
+		}
+		text := ""
+		switch a.PerSubject {
+		case "skip":
+			text = "events that perSubject: skip leaves out are counted"
+		case "replace":
+			text = "runs that perSubject: replace cancels are counted"
+		}
+		if text != "" && !slices.Contains(parts, text) {
+			parts = append(parts, text)
+		}
+	}
+	if len(parts) == 0 {
+		return ""
+	}
+	return strings.Join(parts, ", and ") + ", because how long runs take is not known"
+}
+
 // together adds up the back-tests of an automation's webhooks. It takes examples from
 // each webhook in turn.
 func together(tests []*BackTest) BackTest {
-	sum := BackTest{Automation: tests[0].Automation, Started: []string{}, Stopped: []string{}}
+	sum := BackTest{Automation: tests[0].Automation, Assumed: tests[0].Assumed, Started: []string{}, Stopped: []string{}}
 	for _, t := range tests {
 		sum.Deliveries, sum.Before, sum.After = sum.Deliveries+t.Deliveries, sum.Before+t.Before, sum.After+t.After
 	}
@@ -176,9 +248,22 @@ func (w *Webhook) names() []string {
 	return names
 }
 
-// starts are the automations that the delivery would start. A webhook that is nil or
-// disabled starts no automation.
-func (w *Webhook) starts(d match.Delivery) ([]string, error) {
+// automation is one that selects the webhook, which may be nil; nil: none of the name does.
+func (w *Webhook) automation(name string) *factory.Automation {
+	if w == nil {
+		return nil
+	}
+	for _, a := range w.Automations {
+		if a.Def.Name == name {
+			return a.Def
+		}
+	}
+	return nil
+}
+
+// starts are the automations that the delivery would start, with its subject for each. A webhook
+// that is nil or disabled starts no automation.
+func (w *Webhook) starts(d match.Delivery) (map[string]string, error) {
 	if w == nil || !w.Def.Enabled {
 		return nil, nil
 	}
@@ -186,10 +271,9 @@ func (w *Webhook) starts(d match.Delivery) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	all := w.names()
-	names := make([]string, len(matched))
-	for i, m := range matched {
-		names[i] = all[m.Candidate]
+	subjects := make(map[string]string, len(matched))
+	for _, m := range matched {
+		subjects[w.Automations[m.Candidate].Def.Name] = m.Subject
 	}
-	return names, nil
+	return subjects, nil
 }

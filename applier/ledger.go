@@ -3,6 +3,7 @@ package applier
 import (
 	"context"
 	"io/fs"
+	"time"
 
 	"triphammer/applier/gitrepo"
 	"triphammer/factory"
@@ -35,5 +36,5 @@ type Ledger interface {
 	EndPin(ctx context.Context, factory string) error
 	// Deliveries visits the newest n accepted deliveries of a webhook, the newest first,
 	// except those without a payload. It ends with the first error of visit.
-	Deliveries(ctx context.Context, webhookUID string, n int, visit func(id string, d match.Delivery) error) error
+	Deliveries(ctx context.Context, webhookUID string, n int, visit func(id string, at time.Time, d match.Delivery) error) error
 }

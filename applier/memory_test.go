@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"time"
 
 	"triphammer/applier/gitrepo"
 	"triphammer/factory"
@@ -23,6 +24,7 @@ type Memory struct {
 
 type delivered struct {
 	id string
+	at time.Time
 	match.Delivery
 }
 
@@ -36,14 +38,14 @@ func (m *Memory) SetSecret(name, value string) {
 	m.secrets[name] = NewSecretValue(m.secrets[name].Generation+1, value)
 }
 
-// AddDelivery keeps an accepted delivery.
-func (m *Memory) AddDelivery(webhookUID, id string, d match.Delivery) {
+// AddDelivery keeps an accepted delivery, which came at the time.
+func (m *Memory) AddDelivery(webhookUID, id string, at time.Time, d match.Delivery) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.deliveries == nil {
 		m.deliveries = make(map[string][]delivered)
 	}
-	m.deliveries[webhookUID] = slices.Insert(m.deliveries[webhookUID], 0, delivered{id, d})
+	m.deliveries[webhookUID] = slices.Insert(m.deliveries[webhookUID], 0, delivered{id, at, d})
 }
 
 // Applies are the recorded applies, the oldest first.
@@ -118,12 +120,12 @@ func (m *Memory) Past(_ context.Context, _, hash string) (gitrepo.Commit, fs.FS,
 func (m *Memory) EndPin(context.Context, string) error { return nil }
 
 // Deliveries implements Ledger.
-func (m *Memory) Deliveries(_ context.Context, webhookUID string, n int, visit func(id string, d match.Delivery) error) error {
+func (m *Memory) Deliveries(_ context.Context, webhookUID string, n int, visit func(id string, at time.Time, d match.Delivery) error) error {
 	m.mu.Lock()
 	all := m.deliveries[webhookUID]
 	m.mu.Unlock()
 	for _, d := range all[:min(n, len(all))] {
-		if err := visit(d.id, d.Delivery); err != nil {
+		if err := visit(d.id, d.at, d.Delivery); err != nil {
 			return err
 		}
 	}

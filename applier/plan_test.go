@@ -9,8 +9,10 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"triphammer/applier/gitrepo"
+	"triphammer/factory"
 	"triphammer/factory/match"
 	"triphammer/schema"
 )
@@ -112,9 +114,9 @@ func TestPropose(t *testing.T) {
 	r.SetSecret("HOOK_SECRET", "s")
 	cfg := r.config(&fake{})
 	for id, payload := range []string{`{"x":9}`, `{"x":1,"y":1}`, `{"x":1}`, `{"x":2}`} { // the first one is too old
-		r.AddDelivery("whk_hook", fmt.Sprint("d", id), match.Delivery{Body: []byte(payload)})
+		r.AddDelivery("whk_hook", fmt.Sprint("d", id), time.Time{}, match.Delivery{Body: []byte(payload)})
 	}
-	r.AddDelivery("whk_off", "d4", match.Delivery{Body: []byte(`{"x":1}`)})
+	r.AddDelivery("whk_off", "d4", time.Time{}, match.Delivery{Body: []byte(`{"x":1}`)})
 	live := revision(t, "webhooks/hook.yaml", webhookYAML, "automations/same.md", auto(""), "automations/changed.md", auto(", payload: {x: [1]}"), "automations/gone.md", auto(""))
 	cfg.Live.Swap(live)
 	a := New(cfg)
@@ -149,6 +151,53 @@ func TestPropose(t *testing.T) {
 	}
 }
 
+// TestBackTestSettles: a back-test counts with settle, and says what it does not know of the other
+// rules (SPEC 21.5).
+func TestBackTestSettles(t *testing.T) {
+	r := newRecords()
+	r.SetSecret("HOOK_SECRET", "s")
+	cfg := r.config(&fake{})
+	begin := time.Date(2026, 11, 26, 9, 0, 0, 0, time.UTC)
+	for i, d := range []struct {
+		after   int // seconds
+		subject string
+	}{
+		{0, `"a"`}, {20, `"a"`}, {25, `"b"`}, {40, `"a"`}, {71, `"a"`}, // the first three of a, and one more
+		{100, "null"}, {101, "null"}, // without a subject
+	} {
+		r.AddDelivery("whk_hook", fmt.Sprint("d", i), begin.Add(time.Duration(d.after)*time.Second), match.Delivery{Body: []byte(`{"x":` + d.subject + `}`)})
+	}
+	cfg.Live.Swap(revision(t, "webhooks/hook.yaml", webhookYAML, "automations/a.md", auto("")))
+	a := strings.Replace(auto(""), "---\n", "---\nsubject: \"{x}\"\nsettle: 30s\nperSubject: skip\n", 1)
+	p, err := New(cfg).Propose(t.Context(), tree("webhooks/hook.yaml", webhookYAML, "automations/a.md", a), 10)
+	if err != nil || len(p.BackTests) != 1 {
+		t.Fatal(err, p)
+	}
+	b := p.BackTests[0]
+	if b.Before != 7 || b.After != 5 || !slices.Equal(b.Stopped, []string{"d1", "d0"}) || !strings.HasPrefix(b.Assumed, "events that perSubject: skip leaves out are counted, because") {
+		t.Errorf("%+v", b)
+	}
+	// Ten times as long is the most.
+	at := func(n int) sentDelivery {
+		return sentDelivery{"", begin.Add(time.Duration(n) * 9 * time.Second), nil, map[string]string{"a": "s"}}
+	}
+	var sent []sentDelivery
+	for n := range 24 {
+		sent = slices.Insert(sent, 0, at(n))
+	}
+	starts := settled(&factory.Automation{Settle: 10 * time.Second}, sent, func(s sentDelivery) (string, bool) { return "s", true })
+	slices.Reverse(starts)
+	var which []int
+	for n, is := range starts {
+		if is {
+			which = append(which, n)
+		}
+	}
+	if !slices.Equal(which, []int{11, 23}) {
+		t.Errorf("the runs of %v start", which)
+	}
+}
+
 // TestBackTestExamples: those of an automation on two webhooks are of both.
 func TestBackTestExamples(t *testing.T) {
 	r := newRecords()
@@ -156,7 +205,7 @@ func TestBackTestExamples(t *testing.T) {
 	cfg := r.config(&fake{})
 	for uid, n := range map[string]int{"whk_hook": 9, "whk_two": 2} {
 		for i := n; i > 0; i-- {
-			r.AddDelivery(uid, fmt.Sprintf("%s_%d", uid, i-1), match.Delivery{Body: []byte(`{"x":1}`)})
+			r.AddDelivery(uid, fmt.Sprintf("%s_%d", uid, i-1), time.Time{}, match.Delivery{Body: []byte(`{"x":1}`)})
 		}
 	}
 	cfg.Live.Swap(revision(t, "webhooks/hook.yaml", webhookYAML, "webhooks/two.yaml", webhookYAML))

@@ -28,6 +28,9 @@ type Automation struct {
 	MaxPerPerson   int64            // runs of one person in an hour (SPEC 24.1); 0: no limit
 	Report         Report           // in place of the webhook's, as far as it says something
 	MaxRunsPerHour int64            // the server pauses the automation if it starts more; 0: the server's own limit
+	Overflow       bool             // what is more than MaxRunsPerHour waits, and does not pause the automation
+	PerSubject     string           // what an event does while a run for the same subject is queued or at work; empty: it starts another
+	Settle         time.Duration    // how long no further event of a subject may come before its run starts; 0: it starts at once
 }
 
 // Retry says how often a run that fails is tried.
@@ -119,6 +122,7 @@ func (l *loader) automation(d *document) *Automation {
 	l.warnOfRef(d, a)
 	if !l.opt.Strict {
 		l.starters(d, a)
+		l.subjectless(d, a)
 	}
 	l.reported(d, a)
 	return a
@@ -147,8 +151,47 @@ func (l *loader) bounds(d *document, a *Automation) {
 	}
 	a.MaxPerPerson = int64(amount(d, "maxRunsPerPersonPerHour", maxPerHour))
 	a.MaxRunsPerHour = int64(amount(d, "maxRunsPerHour", maxPerHour))
+	l.lines(d, a)
 	if a.Retry.Attempts = int(amount(d, "retry.attempts", maxAttempts)); a.Retry.Attempts > 1 {
 		a.Retry.Delay = cmp.Or(time.Duration(amount(d, "retry.delaySeconds", maxSeconds)*float64(time.Second)), DefaultRetryDelay)
+	}
+}
+
+// MaxSettle is how many times Automation.Settle an event waits at most.
+const MaxSettle = 10
+
+const maxSettle = time.Hour
+
+// lines reads the keys that say what several events of one subject do (SPEC 21.3, 21.4).
+func (l *loader) lines(d *document, a *Automation) {
+	a.Overflow = textOf(d.Root.Get("overflow")) == "queue"
+	if a.PerSubject = textOf(d.Root.Get("perSubject")); a.PerSubject == "parallel" {
+		a.PerSubject = ""
+	}
+	if n := d.Root.Get("settle"); textOf(n) != "" {
+		settle, err := time.ParseDuration(textOf(n))
+		if err != nil || settle < time.Second || settle > maxSettle {
+			d.Error(n.At, schema.InvalidValue, "settle: 30s is an example", fmt.Sprintf("settle is %q where a duration from 1s to 1h is expected", textOf(n)))
+		} else {
+			a.Settle = settle
+		}
+	}
+	if e := l.environments[a.Settings.EnvironmentID]; a.PerSubject == "continue" && e != nil && len(e.Command) > 0 {
+		d.Error(d.Root.Get("perSubject").At, schema.InvalidValue, "write queue, or leave out the command of "+e.Path,
+			fmt.Sprintf("perSubject cannot be continue: the command of %s keeps no session that a run could go on with", e.Path))
+	}
+}
+
+// subjectless warns of rules about subjects in an automation whose events have none.
+func (l *loader) subjectless(d *document, a *Automation) {
+	if a.Subject != nil || slices.ContainsFunc(a.Triggers, func(t Trigger) bool { return t.Native != nil }) {
+		return
+	}
+	for _, key := range []string{"perSubject", "settle"} {
+		if n := d.Root.Get(key); n != nil && (key != "perSubject" || a.PerSubject != "") {
+			d.Warn(d.Root.KeyAt(key), schema.NoEffect, `add subject: "{service.name}/{alert.id}", with the paths of your payload`,
+				key+" has no effect: nothing says what the events of these triggers are about")
+		}
 	}
 }
 

@@ -75,6 +75,9 @@ func showDelivery(d *store.Delivery) api.Delivery {
 			RunID: r.ID.String(), ID: r.ID.String(), Automation: r.Automation, State: string(r.State), StartedAt: api.Time(r.StartedAt), FinishedAt: api.Time(r.FinishedAt),
 		})
 	}
+	for _, r := range d.Skips {
+		shown.Skips = append(shown.Skips, api.Skip{Automation: r.Automation, Of: r.Of.String()})
+	}
 	for _, r := range d.Repeats {
 		shown.Repeats = append(shown.Repeats, api.Repeat{Automation: r.Automation, Of: r.Of.String()})
 	}

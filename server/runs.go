@@ -147,7 +147,7 @@ func (s *Server) showRun(r *store.Run, spec run.Spec, metadata map[string]string
 		RunID: r.ID.String(), ID: r.ID.String(), TaskID: r.ID.String(), Title: r.Title, State: string(r.State), StatusMessage: r.StatusMessage, Prompt: spec.Prompt,
 		Config: api.Present(spec.Config), AgentConfig: agentConfig(spec), Source: r.Source, Creator: creatorOf(r), Executor: executorOf(r),
 		ExecutionLocation: "REMOTE", Factory: r.Factory, FactoryUID: r.Factory, Scope: teamScope(r.Factory),
-		Automation: r.Automation, Agent: r.Agent, Webhook: r.Webhook, DeliveryID: r.DeliveryID.String(), Subject: r.Subject, Person: r.Person, EnvironmentID: r.Environment,
+		Automation: r.Automation, Agent: r.Agent, Webhook: r.Webhook, DeliveryID: r.DeliveryID.String(), Subject: r.Subject, ReplacedBy: r.ReplacedBy.String(), Person: r.Person, EnvironmentID: r.Environment,
 		ParentRunID: r.ParentID.String(), ConversationID: r.ConversationID.String(), Commit: r.Commit, Path: spec.Path, Blob: spec.Blob,
 		Mode: spec.Mode, Attempt: r.Attempt, Attempts: int64(spec.Retry.Attempts), NextAttempt: api.Time(r.RunAt), RetryOf: r.RetryOf.String(), Priority: r.Priority,
 		ExitCode: r.ExitCode,

@@ -109,9 +109,10 @@ func newFixtureWith(t *testing.T, opt options) *fixture {
 	l := ledger.New(st)
 	a := applier.New(applier.Config{Factory: "default", Source: source, Live: live, Ledger: l, Logger: opt.logger})
 	metrics := NewMetrics("v1.2.3")
-	desk := run.NewDesk(run.Config{Store: st, Logger: opt.logger, KeepWorkspaces: time.Hour, Observe: metrics.Run}, nil)
+	desk := run.NewDesk(run.Config{Store: st, Logger: opt.logger, KeepWorkspaces: time.Hour, Observe: metrics.Run, Now: opt.now}, nil)
 	deliveries := delivery.New(delivery.Config{
 		Live: live, Store: st, Load: l.Load, Observe: metrics.Delivery, RateLimit: opt.rate, AuthFailures: opt.authFailures, Now: opt.now, Logger: opt.logger,
+		Stopped: desk.Stopped,
 	})
 	if err := metrics.Watch(st, nil, func() (int, int, int, error) { return 3, 2, 1, nil }); err != nil {
 		t.Fatal(err)

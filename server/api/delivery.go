@@ -28,7 +28,10 @@ type Delivery struct {
 	// Repeats are the automations that matched an event which another webhook had already
 	// reported.
 	Repeats []Repeat `json:"repeats,omitempty"`
-	Runs    []string `json:"runs"` // the started runs that are still stored
+	// Skips are the automations that matched while a run about the same subject was queued or
+	// at work.
+	Skips []Skip   `json:"skips,omitempty"`
+	Runs  []string `json:"runs"` // the started runs that are still stored
 	// RunsStarted is the number of started runs; 0: nothing matched. It is absent if the
 	// delivery was not accepted, or if an older version recorded it.
 	RunsStarted *int `json:"runs_started,omitempty"`
@@ -40,6 +43,13 @@ type Delivery struct {
 
 // Repeat is an automation that another delivery started for the same event.
 type Repeat struct {
+	Automation string `json:"automation"`
+	Of         string `json:"of"`
+}
+
+// Skip is an automation that started nothing, because a run about the same subject was queued
+// or at work.
+type Skip struct {
 	Automation string `json:"automation"`
 	Of         string `json:"of"`
 }

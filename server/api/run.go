@@ -32,8 +32,9 @@ type Run struct {
 	Agent             string            `json:"agent,omitempty"`
 	Webhook           string            `json:"webhook,omitempty"`
 	DeliveryID        string            `json:"delivery_id,omitempty"`
-	Subject           string            `json:"subject,omitempty"` // what the event is about that started it, such as github:acme/app#12
-	Person            string            `json:"person,omitempty"`  // who caused the event, such as github:ada
+	Subject           string            `json:"subject,omitempty"`            // what the event is about that started it, such as github:acme/app#12
+	Person            string            `json:"person,omitempty"`             // who caused the event, such as github:ada
+	ReplacedBy        string            `json:"replaced_by_run_id,omitempty"` // the run of a newer event of the subject, in favour of which this run was cancelled
 	Schedule          *RunSchedule      `json:"schedule,omitempty"`
 	ParentRunID       string            `json:"parent_run_id,omitempty"`
 	RootRunID         string            `json:"root_run_id"` // the topmost parent; the run itself if it has no parent

@@ -53,6 +53,9 @@ func deliveryBelt(d api.Delivery, states ...string) belt {
 	if len(d.Runs) == 0 && len(d.Limited) > 0 {
 		return at(5, "wait", "stopped at run: its person has started enough")
 	}
+	if len(d.Runs) == 0 && len(d.Skips) > 0 {
+		return at(5, "skip", "stopped at run: "+d.Skips[0].Of+" was at work on the same subject")
+	}
 	if len(d.Runs) == 0 && (d.RunsStarted == nil || *d.RunsStarted == 0) {
 		return at(4, "none", "stopped at matched: nothing wanted it")
 	}

@@ -245,6 +245,8 @@ func becameOf(d api.Delivery) Became {
 		return Became{"Its person has started enough", "it started nothing"}
 	case n == 0 && len(d.Repeats) > 0:
 		return Became{"The event was reported before", "by " + d.Repeats[0].Of}
+	case n == 0 && len(d.Skips) > 0:
+		return Became{"A run was at work on the same subject", d.Skips[0].Of}
 	case n == 0 && d.RunsStarted != nil && *d.RunsStarted > 0:
 		return Became{plural(*d.RunsStarted, "run") + " started", "no longer kept"}
 	case n == 0:

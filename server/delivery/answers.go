@@ -50,9 +50,9 @@ func (s *Service) Decide(ctx context.Context, id store.DeliveryID, asked []store
 	if err != nil {
 		return err
 	}
-	started, err := s.cfg.Store.Lookups.Record(ctx, id, asked, runs)
-	if err == nil && len(started) > 0 {
-		s.cfg.Wake()
+	started, stopped, err := s.cfg.Store.Lookups.Record(ctx, id, asked, runs)
+	if err == nil {
+		s.follows(ctx, started, stopped)
 	}
 	return err
 }

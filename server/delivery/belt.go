@@ -131,7 +131,7 @@ func (s *Service) explainMatch(ctx context.Context, b *belt, trace *Trace, hook 
 	}
 	switch {
 	case started(trace) > 0:
-		b.pass(StageMatched, join(terms.Counted(started(trace), "automation"), ownSubjects(trace), strings.Join(trace.Asked, ", ")))
+		b.pass(StageMatched, join(terms.Counted(started(trace), "automation"), ownSubjects(trace), alone(trace), strings.Join(trace.Asked, ", ")))
 		var runs []string
 		for _, r := range d.Runs {
 			by := r.Automation
@@ -148,8 +148,8 @@ func (s *Service) explainMatch(ctx context.Context, b *belt, trace *Trace, hook 
 		b.stop(StageMatched, strings.Join(trace.Asked, "; "))
 	case d.AnswerOf != 0:
 		b.stop(StageMatched, "it is about an answer of "+d.AnswerOf.String()+", and an answer starts nothing")
-	case len(d.Paused)+len(d.Repeats)+len(d.Limited) > 0:
-		b.pass(StageMatched, join(terms.Counted(len(d.Paused)+len(d.Repeats)+len(d.Limited), "automation"), ownSubjects(trace)))
+	case len(d.Paused)+len(d.Repeats)+len(d.Limited)+len(d.Skips) > 0:
+		b.pass(StageMatched, join(terms.Counted(len(d.Paused)+len(d.Repeats)+len(d.Limited)+len(d.Skips), "automation"), ownSubjects(trace)))
 		b.stop(StageRun, s.startedNothing(d))
 	case hook == nil:
 		b.stop(StageMatched, "no automation wanted it; the reason is not known: "+why)
@@ -182,6 +182,21 @@ func mayNot(results []match.Result) string {
 		}
 	}
 	return strings.Join(parts, ", ")
+}
+
+// alone names the automations with a rule about subjects for which the delivery has no subject.
+func alone(trace *Trace) string {
+	var names []string
+	for _, m := range trace.Matches {
+		a := trace.Webhook.Revision.Definition.Automation(m.Automation)
+		if m.Matched && m.Subject == "" && a != nil && (a.PerSubject != "" || a.Settle > 0) {
+			names = append(names, m.Automation)
+		}
+	}
+	if len(names) == 0 {
+		return ""
+	}
+	return "without a subject, a run starts as with perSubject: parallel (" + strings.Join(names, ", ") + ")"
 }
 
 // eventsOf names the events of the sender that a delivery has, the page of the thing that they
@@ -235,8 +250,9 @@ func about(subject string) string {
 	return "about " + subject
 }
 
-// startedNothing says which automations started nothing because they were paused, or because
-// another webhook reported the same event. It adds the reason of a pause that still lasts.
+// startedNothing says which automations started nothing because they were paused, because
+// another webhook reported the same event, or because a run about the same subject was at work.
+// It adds the reason of a pause that still lasts.
 func (s *Service) startedNothing(d *store.Delivery) string {
 	var parts []string
 	for _, name := range d.Paused {
@@ -255,6 +271,9 @@ func (s *Service) startedNothing(d *store.Delivery) string {
 	}
 	for _, name := range slices.Sorted(maps.Keys(d.Limited)) {
 		parts = append(parts, name+" started nothing: "+d.Limited[name])
+	}
+	for _, r := range d.Skips {
+		parts = append(parts, fmt.Sprintf("%s was skipped: %s is about the same subject, and had not ended (perSubject: skip)", r.Automation, r.Of))
 	}
 	return strings.Join(parts, ", ")
 }

@@ -14,6 +14,7 @@
 package delivery
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -80,6 +81,12 @@ type Config struct {
 	Store *store.Store
 	// Wake tells the worker that runs were enqueued.
 	Wake func()
+	// Stopped tells that runs were cancelled or asked to stop, in favour of runs about the same
+	// subjects (SPEC 21.3).
+	Stopped func(ctx context.Context, runs []store.RunID)
+	// KeepSessions is how long after the end of a conversation's last run an event can go on with
+	// the conversation.
+	KeepSessions time.Duration
 	// RateLimit is how many authenticated deliveries one webhook accepts in any 60 s.
 	// AuthFailures is how many failed authentications are answered in any 60 s for one
 	// webhook and one client (see Network). 0 means no limit (SPEC 5.8, 13.3).
@@ -131,6 +138,10 @@ func New(cfg Config) *Service {
 	if cfg.Wake == nil {
 		cfg.Wake = func() {}
 	}
+	if cfg.Stopped == nil {
+		cfg.Stopped = func(context.Context, []store.RunID) {}
+	}
+	cfg.KeepSessions = cmp.Or(cfg.KeepSessions, run.DefaultKeepWorkspaces)
 	if cfg.API == nil {
 		cfg.API = lookup.NewClient(cfg.Now)
 	}
@@ -362,16 +373,26 @@ func (s *Service) record(ctx context.Context, hook *applier.Webhook, d store.Del
 		}
 	}
 	recorded, err := s.cfg.Store.Deliveries.Record(ctx, item)
-	if err == nil && len(recorded.RunIDs) > 0 {
-		if slices.ContainsFunc(item.Runs, func(r store.NewRun) bool { return len(r.Answers) > 0 }) {
+	if err == nil {
+		if len(recorded.RunIDs) > 0 && slices.ContainsFunc(item.Runs, func(r store.NewRun) bool { return len(r.Answers) > 0 }) {
 			s.cfg.Sign(recorded.RunIDs) // ahead of everything else (SPEC 22.2)
 		}
-		s.cfg.Wake()
+		s.follows(ctx, recorded.RunIDs, recorded.Stopped)
 	}
 	if err == nil && len(item.Waiting) > 0 {
 		s.cfg.Ask()
 	}
 	return recorded, err
+}
+
+// follows does what follows from the start of runs, and from the end of others.
+func (s *Service) follows(ctx context.Context, started, stopped []store.RunID) {
+	if len(started) > 0 {
+		s.cfg.Wake()
+	}
+	if len(stopped) > 0 {
+		s.cfg.Stopped(context.WithoutCancel(ctx), stopped)
+	}
 }
 
 // runs are the runs that a delivery starts. If it is about an answer of this server, there are none
@@ -383,6 +404,7 @@ func (s *Service) runs(ctx context.Context, hook *applier.Webhook, d *store.Deli
 	for _, m := range matched {
 		r := run.FromAutomation(hook.Revision, hook.Automations[m.Candidate], store.SourceWebhook)
 		r.Webhook, r.Subject, r.Person = hook.Def.Name, m.Subject, m.Person
+		r.EndedAfter = s.cfg.Now().Add(-s.cfg.KeepSessions)
 		if m.Event != nil {
 			r.Source = m.Event.Sender.Source
 			if len(hook.Revision.Raising(m.Event.Sender)) > 1 {

@@ -127,7 +127,7 @@ func (l *Ledger) Past(ctx context.Context, factory, hash string) (gitrepo.Commit
 }
 
 // Deliveries implements applier.Ledger.
-func (l *Ledger) Deliveries(ctx context.Context, webhookUID string, n int, visit func(id string, d match.Delivery) error) error {
+func (l *Ledger) Deliveries(ctx context.Context, webhookUID string, n int, visit func(id string, at time.Time, d match.Delivery) error) error {
 	all, err := l.store.Deliveries.List(ctx, store.DeliveryQuery{WebhookUID: webhookUID, Outcomes: []store.Outcome{store.Accepted}, Limit: n})
 	if err != nil {
 		return err
@@ -147,7 +147,7 @@ func (l *Ledger) Deliveries(ctx context.Context, webhookUID string, n int, visit
 	return nil
 }
 
-func (l *Ledger) visit(ctx context.Context, d *store.Delivery, payload []byte, visit func(id string, d match.Delivery) error) error {
+func (l *Ledger) visit(ctx context.Context, d *store.Delivery, payload []byte, visit func(id string, at time.Time, d match.Delivery) error) error {
 	lookups, err := l.store.Lookups.Of(ctx, d.ID)
 	if err != nil {
 		return err
@@ -158,7 +158,7 @@ func (l *Ledger) visit(ctx context.Context, d *store.Delivery, payload []byte, v
 			sent.Answers[native.Question{Provider: a.Provider, Name: a.Name, Args: a.Args}] = a.Answer
 		}
 	}
-	return visit(d.ID.String(), sent)
+	return visit(d.ID.String(), d.ReceivedAt, sent)
 }
 
 // Pin is the present pin of a factory; nil if the factory follows its branch.

@@ -150,7 +150,7 @@ func TestLedger(t *testing.T) {
 		deliver(t, s, uid, fmt.Sprint(n), store.Accepted)
 	}
 	var seen []string
-	visit := func(_ string, d match.Delivery) error {
+	visit := func(_ string, _ time.Time, d match.Delivery) error {
 		seen = append(seen, string(d.Body)+d.Headers["X-Event-Type"])
 		return nil
 	}
@@ -158,10 +158,10 @@ func TestLedger(t *testing.T) {
 		t.Errorf("visited %v, %v", seen, err)
 	}
 	stop := errors.New("enough")
-	if err := l.Deliveries(ctx, uid, 2, func(string, match.Delivery) error { return stop }); !errors.Is(err, stop) {
+	if err := l.Deliveries(ctx, uid, 2, func(string, time.Time, match.Delivery) error { return stop }); !errors.Is(err, stop) {
 		t.Error(err)
 	}
-	if err := l.Deliveries(ctx, "whk_none", 2, func(string, match.Delivery) error { return stop }); err != nil {
+	if err := l.Deliveries(ctx, "whk_none", 2, func(string, time.Time, match.Delivery) error { return stop }); err != nil {
 		t.Error(err)
 	}
 }
@@ -256,7 +256,7 @@ func TestOnlyAcceptedCount(t *testing.T) {
 	want := deliver(t, s, "whk_1", "good", store.Accepted)
 	deliver(t, s, "whk_1", "bad", store.RejectedAuth)
 	var got []string
-	err := New(s).Deliveries(t.Context(), "whk_1", 1, func(id string, _ match.Delivery) error {
+	err := New(s).Deliveries(t.Context(), "whk_1", 1, func(id string, _ time.Time, _ match.Delivery) error {
 		got = append(got, id)
 		return nil
 	})

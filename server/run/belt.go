@@ -76,6 +76,9 @@ func (d *Desk) WaitsFor(ctx context.Context, r *store.Run) (string, error) {
 func (d *Desk) waits(ctx context.Context, r *store.Run, spec *Spec) (string, error) {
 	switch {
 	case r.RunAt.After(d.cfg.Now()):
+		if r.Attempt == 0 {
+			return r.StatusMessage + "; it starts at " + at(r.RunAt) + " at the earliest", nil
+		}
 		return r.StatusMessage + "; the next attempt starts at " + at(r.RunAt) + " at the earliest", nil
 	case r.Behind:
 		return r.StatusMessage, nil

@@ -39,6 +39,7 @@ func FromAutomation(r *applier.Revision, a *applier.Automation, source string) s
 	return store.NewRun{
 		Factory: r.Factory, Automation: a.Def.Name, Source: source, Title: a.Def.Name, CreatorKind: "automation", CreatorName: a.Def.Name,
 		Commit: r.Commit.Hash, SpecHash: a.SpecHash, MaxPerHour: a.Def.MaxRunsPerHour, MaxPerPerson: a.Def.MaxPerPerson,
+		Overflow: a.Def.Overflow, PerSubject: a.Def.PerSubject, Settle: a.Def.Settle,
 	}
 }
 

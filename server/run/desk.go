@@ -131,6 +131,26 @@ func (d *Desk) stop(ctx context.Context, id store.RunID, asked store.Stop, by st
 	if err != nil {
 		return err
 	}
+	d.stopped(r, asked)
+	return nil
+}
+
+// Stopped does what follows from runs that a newer event of their subject has cancelled in the
+// store (SPEC 21.3).
+func (d *Desk) Stopped(ctx context.Context, ids []store.RunID) {
+	for _, id := range ids {
+		r, err := d.cfg.Store.Runs.Get(ctx, id)
+		if err != nil { // a worker stops it all the same when it renews its lease
+			d.cfg.Logger.Warn("reading a run that was cancelled in favour of a newer one", "run", id, "error", err)
+			continue
+		}
+		d.stopped(r, store.StopCancel)
+	}
+}
+
+// stopped does what follows from a run that was asked to stop in the store.
+func (d *Desk) stopped(r *store.Run, asked store.Stop) {
+	id := r.ID
 	d.feed.Notify(id)
 	if r.State == store.Cancelled && strings.HasSuffix(r.StatusMessage, store.CancelledQueued) { // else its worker ends it
 		d.Ended(r)
@@ -141,7 +161,6 @@ func (d *Desk) stop(ctx context.Context, id store.RunID, asked store.Stop, by st
 	if d.local != nil {
 		d.local.Stop(id, asked)
 	}
-	return nil
 }
 
 // Continue does what FromConversation does, and refuses if the workspace is gone.

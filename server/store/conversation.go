@@ -155,17 +155,33 @@ func (s *Conversations) join(tx *engine.Tx, id, conversation RunID, endedAfter t
 		conversation, untilReleased, "waits for "+before.String()+", which is before it in the conversation", id)
 }
 
-// ended does what follows from the end of a run: the next run of its conversation may
-// start, and whoever wants to know is told.
+// ended does what follows from the end of a run: the next run of its conversation and of its line
+// may start, and whoever wants to know is told.
 func (s *Conversations) ended(tx *engine.Tx, id RunID) error {
-	conversation := id
-	err := tx.Row("SELECT CASE conversation_id WHEN 0 THEN id ELSE conversation_id END FROM runs WHERE id = $1", []any{id}, &conversation)
+	var conversation RunID
+	var subject string
+	err := tx.Row("SELECT CASE conversation_id WHEN 0 THEN id ELSE conversation_id END, subject FROM runs WHERE id = $1", []any{id}, &conversation, &subject)
+	if err == nil {
+		err = s.releaseNext(tx, conversation)
+	}
+	if err == nil && subject != "" {
+		err = s.store.Lines.leave(tx, id)
+	}
 	if err != nil {
 		return err
 	}
-	var next RunID // the first one that has not ended
+	if err := s.store.Answers.ofRun(tx, id); err != nil {
+		return err
+	}
+	return s.store.Notices.ofRun(tx, id)
+}
+
+// releaseNext releases the first run of a conversation that has not ended, if it waits for the runs
+// before it.
+func (s *Conversations) releaseNext(tx *engine.Tx, conversation RunID) error {
+	var next RunID
 	var at int64
-	err = tx.Each(ofConversation+" ORDER BY id", []any{conversation, conversation}, func(rows *sql.Rows) (bool, error) {
+	err := tx.Each(ofConversation+" ORDER BY id", []any{conversation, conversation}, func(rows *sql.Rows) (bool, error) {
 		var r RunID
 		var state RunState
 		var runAt, finished int64
@@ -175,20 +191,44 @@ func (s *Conversations) ended(tx *engine.Tx, id RunID) error {
 		}
 		return next == 0, err
 	})
-	if err == nil && next != 0 && at == untilReleased {
-		err = tx.Exec("UPDATE runs SET run_at = $1, updated_at = $1, status_message = '' WHERE id = $2 AND state = 'HELD'",
-			s.stamp(tx), next)
-		if err == nil {
-			err = s.store.Workers.bindRun(tx, next, conversation)
-		}
+	if err != nil || next == conversation || at != untilReleased { // the first run has none before it: it waits in its line
+		return err
 	}
+	return s.release(tx, next, conversation)
+}
+
+// release makes a run that waited for others one that may start, at once or when its own time has
+// come. A run of a line whose conversation has no session begins anew: its event is not lost.
+func (s *Conversations) release(tx *engine.Tx, id, conversation RunID) error {
+	ready, message, inLine, err := s.store.Lines.ready(tx, id)
 	if err != nil {
 		return err
 	}
-	if err := s.store.Answers.ofRun(tx, id); err != nil {
+	err = tx.Exec("UPDATE runs SET run_at = $1, updated_at = $2, status_message = $3 WHERE id = $4 AND state = 'HELD'", max(ready, micros(s.Now())), s.stamp(tx), message, id)
+	if err != nil || conversation == id {
 		return err
 	}
-	return s.store.Notices.ofRun(tx, id)
+	if inLine {
+		var session string
+		err := tx.Row("SELECT session FROM conversations WHERE id = $1", []any{conversation}, &session)
+		if errors.Is(err, ErrNotFound) {
+			return s.beginAnew(tx, id, conversation)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return s.store.Workers.bindRun(tx, id, conversation)
+}
+
+// beginAnew makes a run the first one of a conversation, with the runs of its line that waited
+// behind it.
+func (s *Conversations) beginAnew(tx *engine.Tx, id, conversation RunID) error {
+	return errors.Join(
+		tx.Exec("UPDATE runs SET conversation_id = 0 WHERE id = $1", id),
+		tx.Exec("UPDATE runs SET conversation_id = $1 WHERE conversation_id = $2 AND conversation_id <> 0 AND state = 'HELD' AND id IN (SELECT run_id FROM lines)", id, conversation),
+		tx.Exec("UPDATE subject_conversations SET conversation_id = $1 WHERE conversation_id = $2", id, conversation),
+	)
 }
 
 // Retry says how often a run that fails is tried again.

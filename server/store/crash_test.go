@@ -47,7 +47,9 @@ func victim(dir string) error {
 	for worker := range 16 {
 		go func() {
 			for i := 0; ; i++ {
-				r, err := s.Deliveries.Record(ctx, delivery(fmt.Sprint(start, "-", worker, "-", i), `{"n":1}`, "a", "b"))
+				d := delivery(fmt.Sprint(start, "-", worker, "-", i), `{"n":1}`, "a", "b")
+				d.Runs[1].Subject, d.Runs[1].PerSubject = "github:acme/app#1", PerSubjectQueue
+				r, err := s.Deliveries.Record(ctx, d)
 				if err != nil {
 					failed <- err
 					return
@@ -97,6 +99,13 @@ func TestKill(t *testing.T) {
 			if len(runs) != 2 || runs[0] == "" {
 				t.Errorf("%s is half-kept: its runs are %v", id, runs)
 			}
+		}
+		// One run of the line may start, the first one, and each run has its place (SPEC 21.5).
+		var outside, starts int
+		check(t, s.Read.QueryRowContext(t.Context(), "SELECT count(*) FROM runs r WHERE automation = 'b' AND NOT EXISTS (SELECT 1 FROM lines l WHERE l.run_id = r.id)").Scan(&outside))
+		check(t, s.Read.QueryRowContext(t.Context(), "SELECT count(*) FROM runs WHERE automation = 'b' AND state = 'QUEUED'").Scan(&starts))
+		if outside != 0 || starts != 1 {
+			t.Errorf("%d runs have no place in the line, and %d of it may start", outside, starts)
 		}
 		check(t, s.Close())
 	}

@@ -88,6 +88,9 @@ type Delivery struct {
 	// AnswerOf is the run whose answer the delivery is about, so that it started nothing
 	// (SPEC 22.4); 0: it is about no answer of this server.
 	AnswerOf RunID
+	// Skips are the automations that matched while a run about the same subject was queued or at
+	// work, so that this delivery did not start them.
+	Skips []Skip
 }
 
 // withheld is why automations that matched started nothing, as it is stored.
@@ -96,6 +99,12 @@ type withheld struct {
 	Repeats map[string]int64  `json:"repeats,omitempty"` // by automation: the delivery that started it
 	Limited map[string]string `json:"limited,omitempty"`
 	Answer  int64             `json:"answer,omitempty"` // the run whose answer the delivery is about
+	Skips   map[string]int64  `json:"skips,omitempty"`  // by automation: the run that was queued or at work
+}
+
+// has tells whether an automation started nothing.
+func (w *withheld) has(automation string) bool {
+	return slices.Contains(w.Paused, automation) || w.Repeats[automation] != 0 || w.Limited[automation] != "" || w.Skips[automation] != 0
 }
 
 // RunRef names a run that a delivery started.
@@ -129,6 +138,7 @@ type Recorded struct {
 	Duplicate   bool
 	DuplicateOf DeliveryID
 	RunIDs      []RunID
+	Stopped     []RunID // runs about the same subjects that were cancelled or asked to stop
 }
 
 // minCompressed is the size from which compressing pays.
@@ -285,7 +295,7 @@ func (s *Deliveries) record(tx *engine.Tx, d *NewDelivery, row deliveryRow) (Rec
 		return out, nil
 	}
 	not := withheld{Answer: int64(d.AnswerOf)}
-	if out.RunIDs, err = s.start(tx, id, d, &not); err != nil {
+	if out.RunIDs, out.Stopped, err = s.start(tx, id, d, &not); err != nil {
 		return Recorded{}, err
 	}
 	if err := s.store.Lookups.ask(tx, id, d.Waiting); err != nil {
@@ -302,7 +312,7 @@ func (s *Deliveries) record(tx *engine.Tx, d *NewDelivery, row deliveryRow) (Rec
 }
 
 func (w *withheld) none() bool {
-	return len(w.Paused)+len(w.Repeats)+len(w.Limited) == 0 && w.Answer == 0
+	return len(w.Paused)+len(w.Repeats)+len(w.Limited)+len(w.Skips) == 0 && w.Answer == 0
 }
 
 // text is how it is stored.
@@ -326,52 +336,96 @@ func withheldOf(text string) (w withheld, err error) {
 	return w, err
 }
 
-// start enqueues the runs of a delivery, and notes which of its automations start nothing.
-func (s *Deliveries) start(tx *engine.Tx, id DeliveryID, d *NewDelivery, not *withheld) (started []RunID, err error) {
+// start enqueues the runs of a delivery, and notes which of its automations start nothing. stopped
+// are the runs that were cancelled or asked to stop in favour of the new ones.
+func (s *Deliveries) start(tx *engine.Tx, id DeliveryID, d *NewDelivery, not *withheld) (started, stopped []RunID, err error) {
 	for i := range d.Runs {
-		of, err := s.startedBy(tx, &d.Runs[i], d)
+		r := &d.Runs[i]
+		of, err := s.startedBy(tx, r, d)
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		if of != 0 {
 			if not.Repeats == nil {
 				not.Repeats = make(map[string]int64)
 			}
-			not.Repeats[d.Runs[i].Automation] = int64(of)
+			not.Repeats[r.Automation] = int64(of)
 			continue
 		}
-		person, full, err := s.store.Runs.personal(tx, &d.Runs[i])
-		if err != nil {
-			return nil, err
-		}
-		if full != "" {
-			if not.Limited == nil {
-				not.Limited = make(map[string]string)
+		var p place
+		inLine := d.ReplayOf == 0 && r.inLine()
+		if inLine {
+			if p, err = s.store.Lines.place(tx, r, id); err != nil {
+				return nil, nil, err
 			}
-			not.Limited[d.Runs[i].Automation] = full
+		}
+		if starts, err := s.starts(tx, r, &p, not); err != nil {
+			return nil, nil, err
+		} else if !starts {
 			continue
 		}
-		starts, err := s.store.Runs.guarded(tx, &d.Runs[i])
+		run, err := s.store.Runs.insert(tx, r, id)
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
-		if !starts {
-			not.Paused = append(not.Paused, d.Runs[i].Automation)
-			continue
+		if inLine {
+			cancelled, err := s.store.Lines.take(tx, run, r, id, &p)
+			if err != nil {
+				return nil, nil, err
+			}
+			stopped = append(stopped, cancelled...)
 		}
-		if person != nil {
-			person.starts = append(person.starts, micros(s.Now()))
-		}
-		run, err := s.store.Runs.insert(tx, &d.Runs[i], id)
-		if err != nil {
-			return nil, err
-		}
-		if err := s.rememberEvent(tx, &d.Runs[i], d.WebhookUID, id); err != nil {
-			return nil, err
+		if err := s.rememberEvent(tx, r, d.WebhookUID, id); err != nil {
+			return nil, nil, err
 		}
 		started = append(started, run)
 	}
-	return started, nil
+	return started, stopped, nil
+}
+
+// starts tells whether a run with a place in its line may start, and counts it. Else it notes why not.
+func (s *Deliveries) starts(tx *engine.Tx, r *NewRun, p *place, not *withheld) (bool, error) {
+	if p.skippedFor != 0 && r.LoopOf == 0 {
+		if not.Skips == nil {
+			not.Skips = make(map[string]int64)
+		}
+		not.Skips[r.Automation] = int64(p.skippedFor)
+		return false, nil
+	}
+	if p.newer != 0 { // it is cancelled at once, and does not count
+		paused, err := s.store.Pauses.isPaused(tx, Pausable{KindAutomation, r.Factory, r.Automation})
+		if paused {
+			not.Paused = append(not.Paused, r.Automation)
+		}
+		return !paused, err
+	}
+	freed := p.freed(r.Person)
+	person, full, err := s.store.Runs.personal(tx, r, freed...)
+	if err != nil {
+		return false, err
+	}
+	if full != "" {
+		if not.Limited == nil {
+			not.Limited = make(map[string]string)
+		}
+		not.Limited[r.Automation] = full
+		return false, nil
+	}
+	starts, err := s.store.Runs.guarded(tx, r, p.freed("")...)
+	if err != nil {
+		return false, err
+	}
+	if !starts {
+		not.Paused = append(not.Paused, r.Automation)
+		return false, nil
+	}
+	if person != nil {
+		for _, at := range freed {
+			person.free(at)
+		}
+		person.starts = append(person.starts, micros(s.Now()))
+	}
+	return true, nil
 }
 
 const deliveryColumns = `id, factory, webhook, webhook_uid, outcome, reason, detail, size, received_at, identity_source, identity_value,
@@ -399,6 +453,9 @@ func scanDelivery(rows *sql.Rows) (*Delivery, error) {
 			d.Paused, d.Limited, d.Detail, d.AnswerOf = not.Paused, not.Limited, "", RunID(not.Answer)
 			for _, name := range slices.Sorted(maps.Keys(not.Repeats)) {
 				d.Repeats = append(d.Repeats, Repeat{name, DeliveryID(not.Repeats[name])})
+			}
+			for _, name := range slices.Sorted(maps.Keys(not.Skips)) {
+				d.Skips = append(d.Skips, Skip{name, RunID(not.Skips[name])})
 			}
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -34,11 +35,15 @@ type guard struct {
 func (s *Runs) Guard(most int64) { s.maxPerHour.Store(most) }
 
 // recentStarts are the times of an automation's runs, but for those that a person started
-// again. It takes its four values twice: for the queue and for the runs that have left it.
+// again, and those that a newer one replaced before they started. It takes its four values twice,
+// for the queue and for the runs that have left it, and then three for the runs that had to wait for room.
 const recentStarts = `SELECT created_at, person FROM runs WHERE state = 'QUEUED'
 	AND group_id IN (SELECT id FROM run_groups WHERE automation = $1 AND factory = $2) AND id >= $3 AND retry_of = 0 AND created_at > $4
 	UNION ALL SELECT created_at, person FROM runs WHERE state IN ('HELD', 'INPROGRESS', 'SUCCEEDED', 'FAILED', 'CANCELLED') AND state <> 'QUEUED'
 	AND group_id IN (SELECT id FROM run_groups WHERE automation = $5 AND factory = $6) AND id >= $7 AND retry_of = 0 AND created_at > $8
+	AND counts_at = 0 AND (replaced_by = 0 OR attempt > 0)
+	UNION ALL SELECT counts_at, person FROM runs WHERE counts_at <> 0 AND counts_at > $9
+	AND group_id IN (SELECT id FROM run_groups WHERE automation = $10 AND factory = $11) AND (replaced_by = 0 OR attempt > 0)
 	ORDER BY 1`
 
 // guardOf finds what is known of an automation.
@@ -56,7 +61,7 @@ func (s *Runs) guardOf(tx *engine.Tx, k startsOf) (*guard, error) {
 	}
 	since := max(from, micros(s.Now().Add(-guardTime)))
 	groups, least := []any{k.Name, k.Factory}, engine.IDAt(timeOf(since))
-	err := tx.Each(recentStarts, append(append(groups, least, since), append(groups, least, since)...), func(rows *sql.Rows) (bool, error) {
+	err := tx.Each(recentStarts, slices.Concat(groups, []any{least, since}, groups, []any{least, since, since}, groups), func(rows *sql.Rows) (bool, error) {
 		var at int64
 		var person string
 		err := rows.Scan(&at, &person)
@@ -96,8 +101,8 @@ func personKey(person string) string {
 }
 
 // personal finds the runs of an automation for the person of a new run, if they are limited (SPEC 24.1).
-// If there are as many as may be, why says so.
-func (s *Runs) personal(tx *engine.Tx, r *NewRun) (g *guard, why string, err error) {
+// If there are as many as may be, why says so. freed are the times of those that are cancelled if it may start.
+func (s *Runs) personal(tx *engine.Tx, r *NewRun, freed ...int64) (g *guard, why string, err error) {
 	if r.MaxPerPerson == 0 || r.Person == "" || r.RetryOf != 0 {
 		return nil, "", nil
 	}
@@ -105,16 +110,25 @@ func (s *Runs) personal(tx *engine.Tx, r *NewRun) (g *guard, why string, err err
 	if err != nil {
 		return nil, "", err
 	}
-	if g.forget(micros(s.Now())); int64(len(g.starts)) >= r.MaxPerPerson {
+	if g.forget(micros(s.Now())); int64(len(g.starts)-len(freed)) >= r.MaxPerPerson {
 		name, _, _ := strings.Cut(r.Person, " ")
 		why = fmt.Sprintf("%s has started %s of it within an hour (maxRunsPerPersonPerHour)", name, terms.Counted(len(g.starts), "run"))
 	}
 	return g, why, nil
 }
 
+// free makes a run not count any more that counted at a time.
+func (g *guard) free(at int64) {
+	if i, _ := slices.BinarySearch(g.starts, at+1); i > 0 {
+		g.starts = slices.Delete(g.starts, i-1, i)
+	}
+}
+
 // guarded tells whether a run of an automation may start. If it may not, because the
-// automation is in a loop, it pauses the automation.
-func (s *Runs) guarded(tx *engine.Tx, r *NewRun) (starts bool, err error) {
+// automation is in a loop, it pauses the automation. freed are the times at which runs counted that
+// are cancelled if it may.
+func (s *Runs) guarded(tx *engine.Tx, r *NewRun, freed ...int64) (starts bool, err error) {
+	r.countsAt = 0
 	if r.Automation == "" || r.RetryOf != 0 {
 		return true, nil // a person starts it
 	}
@@ -135,14 +149,23 @@ func (s *Runs) guarded(tx *engine.Tx, r *NewRun) (starts bool, err error) {
 	}
 	now := micros(s.Now())
 	g.forget(now)
+	count := int64(len(g.starts) - len(freed))
 	switch {
 	case r.LoopOf != 0:
 		reason = fmt.Sprintf("its own run %s made a commit that would start it again", r.LoopOf)
-	case most > 0 && int64(len(g.starts)) >= most:
+	case most > 0 && count >= most && !r.Overflow:
 		reason = fmt.Sprintf("it started %s in an hour, which is its limit (maxRunsPerHour, or --max-runs-per-hour of the server)",
-			terms.Counted(len(g.starts), "run"))
+			terms.Counted(int(count), "run"))
 	case most > 0:
-		g.starts = append(g.starts, now)
+		for _, at := range freed {
+			g.free(at)
+		}
+		counts := now
+		if n := int64(len(g.starts)); n >= most {
+			counts = max(now, g.starts[n-most]+guardTime.Microseconds())
+			r.countsAt = counts
+		}
+		g.starts = append(g.starts, counts)
 	}
 	if reason == "" {
 		return true, nil

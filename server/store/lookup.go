@@ -86,10 +86,10 @@ func (s *Lookups) drop(tx *engine.Tx, id DeliveryID) error {
 // Record records in one transaction how attempts at questions of a delivery went, and
 // starts runs that the answers decide. An automation that the delivery started before, or
 // that was withheld, is not started again. A question that does not wait any more stays as
-// it is.
-func (s *Lookups) Record(ctx context.Context, id DeliveryID, asked []Lookup, runs []NewRun) (started []RunID, err error) {
+// it is. stopped are runs about the same subjects that were cancelled or asked to stop.
+func (s *Lookups) Record(ctx context.Context, id DeliveryID, asked []Lookup, runs []NewRun) (started, stopped []RunID, err error) {
 	err = s.Grow(ctx, func(tx *engine.Tx) error {
-		started = nil
+		started, stopped = nil, nil
 		for _, l := range asked {
 			answer, err := json.Marshal(append([]string{}, l.Answer...))
 			if err != nil {
@@ -105,26 +105,26 @@ func (s *Lookups) Record(ctx context.Context, id DeliveryID, asked []Lookup, run
 		if len(runs) == 0 {
 			return nil
 		}
-		started, err = s.startLater(tx, id, runs)
+		started, stopped, err = s.startLater(tx, id, runs)
 		return err
 	})
-	return started, err
+	return started, stopped, err
 }
 
 // startLater starts runs of a delivery that was recorded before.
-func (s *Lookups) startLater(tx *engine.Tx, id DeliveryID, runs []NewRun) (started []RunID, err error) {
+func (s *Lookups) startLater(tx *engine.Tx, id DeliveryID, runs []NewRun) (started, stopped []RunID, err error) {
 	d := NewDelivery{}
 	var reason, detail string
 	err = tx.Row("SELECT webhook_uid, replay_of, reason, detail FROM deliveries WHERE id = $1", []any{int64(id)}, &d.WebhookUID, &d.ReplayOf, &reason, &detail)
 	if errors.Is(err, ErrNotFound) {
-		return nil, nil // it was deleted, and nobody could tell why the run was
+		return nil, nil, nil // it was deleted, and nobody could tell why the run was
 	}
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	not, err := withheldOf(detail)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	var known []string
 	err = tx.Each("SELECT automation FROM runs WHERE delivery_id = $1", []any{int64(id)}, func(rows *sql.Rows) (bool, error) {
@@ -134,19 +134,19 @@ func (s *Lookups) startLater(tx *engine.Tx, id DeliveryID, runs []NewRun) (start
 		return true, err
 	})
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	runs = slices.DeleteFunc(runs, func(r NewRun) bool {
-		return slices.Contains(known, r.Automation) || slices.Contains(not.Paused, r.Automation) || not.Repeats[r.Automation] != 0 || not.Limited[r.Automation] != ""
+		return slices.Contains(known, r.Automation) || not.has(r.Automation)
 	})
 	d.ID, d.Runs = id, runs
-	if started, err = s.store.Deliveries.start(tx, id, &d, &not); err != nil {
-		return nil, err
+	if started, stopped, err = s.store.Deliveries.start(tx, id, &d, &not); err != nil {
+		return nil, nil, err
 	}
 	n, _ := strconv.Atoi(reason)
 	detail, err = not.text()
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	return started, tx.Exec("UPDATE deliveries SET reason = $1, detail = $2 WHERE id = $3", strconv.Itoa(n+len(started)), detail, int64(id))
+	return started, stopped, tx.Exec("UPDATE deliveries SET reason = $1, detail = $2 WHERE id = $3", strconv.Itoa(n+len(started)), detail, int64(id))
 }

@@ -83,6 +83,7 @@ type Run struct {
 	Priority       int64
 	Subject        string // what its event is about (SPEC 21.1), or empty
 	Person         string // who caused its event (SPEC 24.1), such as github:ada, or empty
+	ReplacedBy     RunID  // the run of a newer event of the subject, in favour of which it was cancelled, or none
 	Worker         string // id of the worker that has or had it; empty: none yet
 
 	sortKey any // where a list found it
@@ -128,14 +129,22 @@ type NewRun struct {
 
 	MaxPerPerson int64 // runs of its automation for one person in an hour; 0: no limit
 	MaxPerHour   int64 // the automation is paused if it starts more; 0: the server's limit
-	LoopOf       RunID // the run of the same automation whose work would start this one, or none
+	Overflow     bool  // it is not paused: what is more waits until the hour has room
+	// PerSubject says what the run does while another one of its automation and subject has not
+	// ended; Settle is for how long no newer event of the subject may come before it starts.
+	PerSubject string
+	Settle     time.Duration
+	LoopOf     RunID // the run of the same automation whose work would start this one, or none
 
 	DeliveryID DeliveryID // that started the run that is retried
 	RetryOf    RunID      // the run that is retried
 	// Conversation is the one that the run goes on with. It must not have expired: unless it
-	// has a run that has not ended, the last one must have ended after EndedAfter.
+	// has a run that has not ended, the last one must have ended after EndedAfter. That holds also
+	// for the conversation that PerSubjectContinue finds.
 	Conversation RunID
 	EndedAfter   time.Time
+
+	countsAt int64 // when it counts for MaxPerHour, if there is no room now
 }
 
 const insertRun = `INSERT INTO runs (id, factory, automation, source, title, creator_kind, creator_name, delivery_id, webhook, commit_hash, spec_hash,
@@ -199,6 +208,14 @@ func (s *Runs) insert(tx *engine.Tx, r *NewRun, delivery DeliveryID) (RunID, err
 	}
 	if err := s.store.Answers.insert(tx, id, delivery, r); err != nil {
 		return 0, err
+	}
+	if r.countsAt != 0 {
+		if err := tx.Exec("UPDATE runs SET counts_at = $1 WHERE id = $2", r.countsAt, id); err != nil {
+			return 0, err
+		}
+		if err := s.store.Lines.holdUntil(tx, id, r.countsAt, waitsForRoom); err != nil {
+			return 0, err
+		}
 	}
 	if r.Conversation != 0 {
 		return id, s.store.Conversations.join(tx, id, r.Conversation, r.EndedAfter)
@@ -293,7 +310,7 @@ func (s *Runs) Create(ctx context.Context, r NewRun, key string, body []byte) (r
 
 const runColumns = `r.id, r.factory, r.automation, r.source, r.title, r.creator_kind, r.creator_name, r.delivery_id, r.parent_id, r.webhook, r.commit_hash,
 	r.spec_hash, r.state, r.status_message, r.exit_code, r.attempt, r.tokens, r.cost_micros, r.created_at, r.updated_at, r.started_at, r.finished_at,
-	r.cancel_requested, r.conversation_id, r.retry_of, r.run_at, r.worker, r.subject, r.person, g.priority, g.agent, g.environment, g.model, g.name, g.schedule_id, g.schedule_name, g.schedule_cron`
+	r.cancel_requested, r.conversation_id, r.retry_of, r.run_at, r.worker, r.subject, r.replaced_by, r.person, g.priority, g.agent, g.environment, g.model, g.name, g.schedule_id, g.schedule_name, g.schedule_cron`
 
 const selectRun = "SELECT " + runColumns + " FROM runs r JOIN run_groups g ON g.id = r.group_id"
 
@@ -304,7 +321,7 @@ func scanRun(rows *sql.Rows) (*Run, error) {
 	var by RunSchedule
 	err := rows.Scan(&r.ID, &r.Factory, &r.Automation, &r.Source, &r.Title, &r.CreatorKind, &r.CreatorName, &r.DeliveryID, &r.ParentID, &r.Webhook, &r.Commit,
 		&hash, &r.State, &r.StatusMessage, &r.ExitCode, &r.Attempt, &r.Tokens, &cost, &created, &updated, &started, &finished,
-		&r.StopRequested, &r.ConversationID, &r.RetryOf, &runAt, &r.Worker, &r.Subject, &r.Person, &r.Priority, &r.Agent, &r.Environment, &r.Model, &r.Name, &by.ID, &by.Name, &by.Cron)
+		&r.StopRequested, &r.ConversationID, &r.RetryOf, &runAt, &r.Worker, &r.Subject, &r.ReplacedBy, &r.Person, &r.Priority, &r.Agent, &r.Environment, &r.Model, &r.Name, &by.ID, &by.Name, &by.Cron)
 	r.Person, _, _ = strings.Cut(r.Person, " ")
 	if by.ID != 0 {
 		r.Schedule = &by
@@ -505,31 +522,34 @@ func (s *Runs) Stop(ctx context.Context, id RunID, stop Stop, by string) (*Run, 
 	if by != "" {
 		said += " by " + by
 	}
-	err := s.Do(ctx, func(tx *engine.Tx) error {
-		var state RunState
-		if err := tx.Row("SELECT state FROM runs WHERE id = $1", []any{id}, &state); err != nil {
-			return fmt.Errorf("run %s: %w", id, err)
-		}
-		switch {
-		case state.Terminal():
-			return fmt.Errorf("run %s: %w", id, ErrTerminal)
-		case state == InProgress:
-			return tx.Exec("UPDATE runs SET cancel_requested = $1, updated_at = $2, status_message = $3 WHERE id = $4 AND cancel_requested NOT IN ($1, $5)",
-				int64(stop), s.stamp(tx), said, id, int64(StopCancel))
-		case stop == StopInterrupt:
-			return fmt.Errorf("run %s has no turn to interrupt, because it is queued: cancel it (%w)", id, ErrConflict)
-		}
-		err := tx.Exec("UPDATE runs SET state = 'CANCELLED', status_message = $1, finished_at = $2, updated_at = $2, "+countEvents+
-			" WHERE id = $3", said+CancelledQueued, s.stamp(tx), id)
-		if err != nil {
-			return err
-		}
-		return s.store.Conversations.ended(tx, id)
-	})
+	err := s.Do(ctx, func(tx *engine.Tx) error { return s.stop(tx, id, stop, said) })
 	if err != nil {
 		return nil, err
 	}
 	return s.Get(ctx, id)
+}
+
+// stop is Stop within a transaction. said is what the message of the run begins with.
+func (s *Runs) stop(tx *engine.Tx, id RunID, stop Stop, said string) error {
+	var state RunState
+	if err := tx.Row("SELECT state FROM runs WHERE id = $1", []any{id}, &state); err != nil {
+		return fmt.Errorf("run %s: %w", id, err)
+	}
+	switch {
+	case state.Terminal():
+		return fmt.Errorf("run %s: %w", id, ErrTerminal)
+	case state == InProgress:
+		return tx.Exec("UPDATE runs SET cancel_requested = $1, updated_at = $2, status_message = $3 WHERE id = $4 AND cancel_requested NOT IN ($1, $5)",
+			int64(stop), s.stamp(tx), said, id, int64(StopCancel))
+	case stop == StopInterrupt:
+		return fmt.Errorf("run %s has no turn to interrupt, because it is queued: cancel it (%w)", id, ErrConflict)
+	}
+	err := tx.Exec("UPDATE runs SET state = 'CANCELLED', status_message = $1, finished_at = $2, updated_at = $2, "+countEvents+
+		" WHERE id = $3", said+CancelledQueued, s.stamp(tx), id)
+	if err != nil {
+		return err
+	}
+	return s.store.Conversations.ended(tx, id)
 }
 
 // Reap ends the attempts in progress whose lease has expired, and returns the ids of

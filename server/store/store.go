@@ -88,6 +88,7 @@ type Store struct {
 	Deliveries    *Deliveries
 	Keys          *Keys
 	Leases        *Leases
+	Lines         *Lines
 	Lookups       *Lookups
 	Notices       *Notices
 	Pauses        *Pauses
@@ -121,7 +122,7 @@ type db struct {
 func newStore(db *db) *Store {
 	db.store = &Store{
 		db: db, Answers: &Answers{db}, Applies: &Applies{db: db}, Artifacts: &Artifacts{db: db}, Audit: &Audit{db}, Conversations: &Conversations{db},
-		Deliveries: &Deliveries{db}, Keys: &Keys{db: db}, Leases: &Leases{db: db}, Lookups: &Lookups{db}, Notices: &Notices{db},
+		Deliveries: &Deliveries{db}, Keys: &Keys{db: db}, Leases: &Leases{db: db}, Lines: &Lines{db}, Lookups: &Lookups{db}, Notices: &Notices{db},
 		Pauses: &Pauses{db: db}, Pins: &Pins{db}, Runs: &Runs{db: db}, Schedules: &Schedules{db}, Secrets: &Secrets{db: db},
 		Sessions: &Sessions{db}, Specs: &Specs{db}, Subjects: &Subjects{db: db}, Transcripts: &Transcripts{db}, Usage: &Usage{db}, Workers: &Workers{db},
 	}

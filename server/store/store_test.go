@@ -23,8 +23,9 @@ import (
 
 type fixture struct {
 	*Store
-	cfg Config
-	at  time.Time
+	cfg   Config
+	lined int // deliveries that about made
+	at    time.Time
 }
 
 func open(t testing.TB) *fixture {

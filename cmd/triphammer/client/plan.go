@@ -201,6 +201,9 @@ func printPlan(w io.Writer, p applier.Plan) {
 func backTestLine(b applier.BackTest) string {
 	line := fmt.Sprintf("%s would have started %s on the last %s (%d before)",
 		b.Automation, terms.Counted(b.After, "run"), terms.Counted(b.Deliveries, "delivery"), b.Before)
+	if b.Assumed != "" {
+		line += "; " + b.Assumed
+	}
 	if len(b.Started) > 0 {
 		line += "; new: " + strings.Join(b.Started, ", ")
 	}
@@ -251,6 +254,9 @@ func writePlanMarkdown(w io.Writer, a *api.PlanAnswer, prefix string) error {
 			}
 			for _, id := range b.Stopped {
 				examples = append(examples, "- "+id)
+			}
+			if b.Assumed != "" {
+				examples = append(examples, b.Assumed)
 			}
 			fmt.Fprintf(w, "| %s | %d | %d | %d | %s |\n", text(b.Automation), b.Deliveries, b.Before, b.After, strings.Join(examples, ", "))
 		}

@@ -287,6 +287,7 @@ func printRun(w io.Writer, r api.Run) error {
 		{"delivery", r.DeliveryID},
 		{"subject", r.Subject},
 		{"person", r.Person},
+		{"replaced by", r.ReplacedBy},
 		{"conversation", conversationOf(r)},
 		{"retry of", r.RetryOf},
 		{"commit", r.Commit},

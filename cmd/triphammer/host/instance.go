@@ -312,6 +312,7 @@ func (in *instance) wire() error {
 
 	deliveries := in.opt.deliveries
 	deliveries.Live, deliveries.Store, deliveries.Wake = in.live, in.store, in.runs.Wake
+	deliveries.Stopped, deliveries.KeepSessions = in.runs.Stopped, in.opt.runs.KeepSessions
 	deliveries.Follow, deliveries.Shared = in.follow, in.shared()
 	deliveries.Load, deliveries.Observe = in.ledger.Load, in.metrics.Delivery
 	deliveries.Now, deliveries.Logger = Now, in.opt.logger
