@@ -260,7 +260,7 @@ var sends = func(method, path string) {}
 // ofFactories are the requests that can have the parameter factory; * stands for a name. Others
 // are refused with it.
 var ofFactories = []string{
-	"GET /status", "GET /stats", "GET /factories", "GET /webhooks", "GET /webhooks/*", "GET /webhooks/*/setup", "GET /automations", "GET /deliveries",
+	"GET /status", "GET /stats", "GET /factories", "GET /webhooks", "GET /webhooks/*", "GET /webhooks/*/setup", "GET /automations", "GET /deliveries", "GET /subjects", "GET /subjects/story",
 	"GET /applies", "GET /applies/*", "GET /applies/*/files", "GET /applies/*/diff", "POST /filters/test", "POST /filters/ask",
 	"GET /agent", "GET /agent/environments", "GET /agent/schedules", "GET /agent/runs", "GET /agent/runs/counts",
 }
