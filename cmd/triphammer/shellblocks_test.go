@@ -48,6 +48,7 @@ var shellBlocks = map[string]map[string]string{
 	},
 	"reverse-proxy": {"triphammer serve": choose, "curl": unreachable},
 	"scaling":       {"TRIPHAMMER_STORE=": unreachable},
+	"subjects":      {"triphammer subjects list": choose},
 }
 
 var (
