@@ -112,6 +112,13 @@ func (s *Answers) ofRun(tx *engine.Tx, id RunID) error {
 		WHERE run_id = $2 AND ended = 0 AND status = 'pending'`, micros(s.Now()), int64(id))
 }
 
+// superseded leaves out what nobody has been told yet of a run that gives way to another run before
+// it began: in a burst, the newest run alone answers.
+func (s *Answers) superseded(tx *engine.Tx, id, by RunID) error {
+	return tx.Exec(`UPDATE answers SET status = 'none', detail = $1, ended = 1, due_at = 0 WHERE run_id = $2 AND status = 'pending' AND said = '' AND uncertain = 0
+		AND EXISTS (SELECT 1 FROM runs WHERE id = $2 AND attempt = 0)`, by.String()+" took its place before it began", int64(id))
+}
+
 func number(is bool) int64 {
 	if is {
 		return 1

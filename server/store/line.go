@@ -190,6 +190,9 @@ func (s *Lines) replace(tx *engine.Tx, id, by RunID) error {
 	if err := tx.Exec("UPDATE runs SET replaced_by = $1 WHERE id = $2", by, id); err != nil {
 		return err
 	}
+	if err := s.store.Answers.superseded(tx, id, by); err != nil {
+		return err
+	}
 	return s.store.Runs.stop(tx, id, StopCancel, "cancelled in favour of "+by.String())
 }
 

@@ -206,6 +206,25 @@ func TestLineSkipped(t *testing.T) {
 	}
 }
 
+// TestLineAnswers: of a run that another run replaces before it began, nothing more is told; of one that was
+// at work, its end is.
+func TestLineAnswers(t *testing.T) {
+	s := open(t)
+	rule := NewRun{PerSubject: PerSubjectReplace, Answers: []NewAnswer{told("k", AnswerSign)}}
+	answer := func(id RunID) Answer { return must[[]Answer](t)(s.Answers.Of(t.Context(), id))[0] }
+	first := s.about(t, rule)
+	second := s.about(t, rule)
+	if a := answer(first); a.Status != AnswerNone || a.Detail != second.String()+" took its place before it began" || !a.DueAt.IsZero() {
+		t.Errorf("of the first: %+v", a)
+	}
+	lease := must[[]Lease](t)(s.Leases.Claim(t.Context(), Claim{Worker: "w", Most: 9, Lease: time.Hour}))[0]
+	s.about(t, rule)
+	check(t, s.Leases.Finish(t.Context(), lease, Cancelled, "stopped", nil))
+	if a := answer(second); a.Status != AnswerPending || a.Next != AnswerEnd {
+		t.Errorf("of the second, which was at work: %+v", a)
+	}
+}
+
 // TestLineOfLookup: what an older delivery starts late takes its place before the runs of newer
 // ones, or yields to them.
 func TestLineOfLookup(t *testing.T) {
