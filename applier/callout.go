@@ -47,6 +47,8 @@ func (p *Plan) callOut(from, to *Revision) {
 			c.say("automation", a.Name, a.Path, "is enabled")
 		}
 		c.starts(a, before, wanted[before.Name], wants[a.Name])
+		c.starters(a, before)
+		c.answers(a, before, wants[a.Name])
 	}
 	c.environments()
 }
@@ -108,6 +110,38 @@ func (c *callouts) starts(a, before *factory.Automation, old, now map[string]*se
 			if wider := widened(old[webhook].allowed, s.allowed); len(wider) > 0 {
 				c.say("automation", a.Name, a.Path, "its filter on webhook %s lets more through: %s", webhook, strings.Join(wider, "; "))
 			}
+		}
+	}
+}
+
+// starters says who may start an automation now and could not before (SPEC 24.1).
+func (c *callouts) starters(a, before *factory.Automation) {
+	switch more := missing(a.StartedBy, before.StartedBy); {
+	case len(before.StartedBy) == 0:
+	case len(a.StartedBy) == 0:
+		c.say("automation", a.Name, a.Path, "startedBy is gone: whoever can cause its events may start it")
+	case len(more) > 0:
+		c.say("automation", a.Name, a.Path, "more people may start it: %s", strings.Join(more, ", "))
+	}
+	switch was, is := before.MaxPerPerson, a.MaxPerPerson; {
+	case was == 0:
+	case is == 0:
+		c.say("automation", a.Name, a.Path, "one person may start it without a limit: maxRunsPerPersonPerHour is gone")
+	case is > was:
+		c.say("automation", a.Name, a.Path, "one person may start it %d times in an hour, and not %d times", is, was)
+	}
+}
+
+// answers says what is told of an automation's runs now and was not told before (SPEC 22.5). now has
+// the webhooks whose deliveries start it.
+func (c *callouts) answers(a, before *factory.Automation, now map[string]*selection) {
+	for _, webhook := range slices.Sorted(maps.Keys(now)) {
+		kinds, brief := a.Reports(c.is.Webhook(webhook))
+		old, wasBrief := before.Reports(cmp.Or(c.was.Webhook(webhook), &factory.Webhook{}))
+		if more := missing(kinds, old); len(more) > 0 {
+			c.say("automation", a.Name, a.Path, "its runs are answered where the events of webhook %s came from: %s", webhook, strings.Join(more, ", "))
+		} else if wasBrief && !brief && slices.Contains(kinds, "thread") {
+			c.say("automation", a.Name, a.Path, "its answers to webhook %s have what the agent says", webhook)
 		}
 	}
 }

@@ -40,6 +40,12 @@ func TestCallouts(t *testing.T) {
 		return append(hook(""), "environments/e.yaml", "command: [x]\n"+extra)
 	}
 	a := func(text string) []string { return append(hook(""), "automations/a.md", text) }
+	asked := func(hook string, keys ...string) []string {
+		return []string{
+			"webhooks/hook.yaml", webhookYAML + "authMode: signature\nsignatureScheme: github\napiSecretName: TOKEN\n" + hook,
+			"automations/a.md", "---\n" + strings.Join(append(keys, "triggers: [{provider: github, event: issue_mentioned}]"), "\n") + "\n---\nDo it.\n",
+		}
+	}
 	many := func(n int) (files []string) {
 		for i := range n {
 			files = append(files, fmt.Sprintf("environments/e%d.yaml", i), "command: [x]\n")
@@ -74,6 +80,13 @@ func TestCallouts(t *testing.T) {
 		{"isolation", env("isolation: container\n"), env("isolation: process\n"), "less isolation: none instead of container"},
 		{"trust", env(""), env("trustRepositorySettings: true\n"), "the agent settings in its repositories act"},
 		{"automation's MCP server", a(auto("")), a(auto("", "mcpServers: {docs: {url: 'https://mcp.example.com/'}}")), "gets MCP servers that it did not have: docs"},
+		{"startedBy gone", asked("", "startedBy: [ada]"), asked(""), "startedBy is gone: whoever can cause its events may start it"},
+		{"more people", asked("", "startedBy: [ada]"), asked("", "startedBy: [ada, grace]"), "more people may start it: grace"},
+		{"more for one person", asked("", "maxRunsPerPersonPerHour: 3"), asked("", "maxRunsPerPersonPerHour: 30"), "one person may start it 30 times in an hour, and not 3 times"},
+		{"no limit for one person", asked("", "maxRunsPerPersonPerHour: 3"), asked(""), "one person may start it without a limit"},
+		{"answers of a webhook", asked(""), asked("report: thread\n"), "its runs are answered where the events of webhook hook came from: thread"},
+		{"answers of an automation", asked("report: thread\n"), asked("report: thread\n", "report: [thread, check]"), "came from: check"},
+		{"what the agent says", asked("report: thread\nreportText: link\n"), asked("report: thread\n"), "its answers to webhook hook have what the agent says"},
 		{"most of it deleted", many(5), many(1), "4 of 5 definitions are deleted"},
 	} {
 		narrow, widened := revision(t, c.narrow...), revision(t, c.widened...)
