@@ -194,11 +194,14 @@ func TestTroubleshooting(t *testing.T) {
 	}
 }
 
-// TestFirstWebhook runs the commands of docs/first-webhook.md.
+// TestFirstWebhook runs the commands of docs/first-webhook.md. In place of GitHub, the server sends the
+// event of step 6; TestConnectGitHub runs step 4.
 func TestFirstWebhook(t *testing.T) {
 	t.Parallel()
-	out := walk(t, "../../docs/first-webhook.md")
-	for _, want := range []string{"https://laptop.example.com/webhooks/w/whk_", "a test by", "✓ matched", "SUCCEEDED"} {
+	labelled := "triphammer webhooks test github --payload \"$(triphammer samples show github issue_labeled | sed 's/\"bug\"/\"agent\"/g')\" --header 'X-GitHub-Event: issues'\n"
+	out := walkWith(t, "../../docs/first-webhook.md", "triphammer connect github\n", "triphammer webhooks create github --scheme github\n",
+		`["write"]`, `["grace"]`, "triphammer deliveries list\n", labelled+"triphammer deliveries list\n")
+	for _, want := range []string{"https://laptop.example.com/webhooks/w/whk_", "a test by", `came   "bug"`, "✓ matched", "SUCCEEDED"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("the guide does not print %q:\n%s", want, out)
 		}

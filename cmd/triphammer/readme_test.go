@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -20,6 +21,12 @@ import (
 // walk runs every command of a page, in one shell, as written there, and returns
 // what they print.
 func walk(t *testing.T, page string) string {
+	t.Helper()
+	return walkWith(t, page)
+}
+
+// walkWith is walk with parts of the commands replaced: each old part is followed by the new part.
+func walkWith(t *testing.T, page string, replaced ...string) string {
 	t.Helper()
 	text, err := os.ReadFile(page)
 	if err != nil {
@@ -35,7 +42,12 @@ func walk(t *testing.T, page string) string {
 	if len(blocks) < 1 {
 		t.Fatalf("%s has %d blocks of commands", page, len(blocks))
 	}
-	return bashed(t, script.String())
+	for old := range slices.Chunk(replaced, 2) {
+		if !strings.Contains(script.String(), old[0]) {
+			t.Fatalf("%s has no command %q", page, old[0])
+		}
+	}
+	return bashed(t, strings.NewReplacer(replaced...).Replace(script.String()))
 }
 
 // shell is a shell in a folder of its own. What it leaves in the background ends with it.

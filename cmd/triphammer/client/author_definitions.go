@@ -237,7 +237,7 @@ func (d *definitionAuthor) triggers() (*schema.Node, error) {
 func factoryShape(kind string) *schema.Shape { return factory.PlaceOf(kind).Shape() }
 
 // valueFor reads a value of a flag as the table of the kind wants it: a text as it is, all
-// else as JSON.
+// else as JSON. Where a text or a list may stand, what is no JSON is a text.
 func valueFor(shape *schema.Shape, path []string, value string) (*schema.Node, error) {
 	for _, key := range path {
 		if shape = shape.Below(key); shape == nil {
@@ -248,7 +248,7 @@ func valueFor(shape *schema.Shape, path []string, value string) (*schema.Node, e
 		return &schema.Node{Kind: schema.String, Text: value}, nil
 	}
 	n, err := schema.NodeOf([]byte(value))
-	if err != nil && (shape == nil || shape.Type == schema.Any) {
+	if err != nil && (shape == nil || shape.Type == schema.Any || shape.Single != nil && shape.Single.Type == schema.TypeString) {
 		return &schema.Node{Kind: schema.String, Text: value}, nil
 	}
 	if err != nil {
