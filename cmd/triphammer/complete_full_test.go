@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -18,11 +19,17 @@ import (
 func TestCompletion(t *testing.T) {
 	t.Parallel()
 	w := completionWorld(t)
-	w.run("", "webhooks", "test", "ci", "--payload", "{}")
+	w.run("", "webhooks", "test", "ci", "--payload", `{"service": "billing"}`)
 	w.run("", "automations", "run", "triage", "--payload", "{}")
 	w.run("", "schedules", "create", "--name", "tidy", "--cron", "0 6 * * *", "--prompt", "Tidy.")
 	w.run("", "keys", "create", "ada")
 	w.run("a-key", "context", "add", "prod", "--server", "http://127.0.0.1:1", "--unchecked")
+	err := client.WaitFor(t.Context(), 30*time.Second, "no subject is found", func() (bool, error) {
+		return strings.Contains(w.run("", "subjects", "list"), "ci:billing"), nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
 	for _, one := range client.Completions {
 		w.run("", "api", "GET", one.List) // it is a route
 	}
@@ -74,7 +81,7 @@ func TestCompletion(t *testing.T) {
 		}
 	}
 	// The name of the worker comes last.
-	const pages = "overview deliveries runs schedules webhooks automations environments agents definition secrets people audit system docs fixer triage env default ada S ci "
+	const pages = "overview deliveries runs subjects schedules webhooks automations environments agents definition secrets people audit system docs fixer triage env default ada S ci "
 	if got := strings.Join(w.completed("open", ""), " "); !strings.HasPrefix(got, pages) {
 		t.Errorf("open: offered %q", got)
 	}

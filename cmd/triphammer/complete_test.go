@@ -29,7 +29,7 @@ func completionWorld(t *testing.T) *world {
 		"webhooks/ci.yaml":                 "secretName: S\n",
 		"environments/env.yaml":            "description: The app\ncommand: ['true']\n",
 		"agents/fixer/agent.md":            "---\nagentType: FOREMAN\n---\nRepair it.\n",
-		"automations/triage/automation.md": automationFile("ci", ""),
+		"automations/triage/automation.md": strings.Replace(automationFile("ci", ""), "---\n", "---\nsubject: '{service}'\n", 1),
 	})
 	w.start()
 	return w

@@ -134,6 +134,9 @@ var apiAnswers = []struct{ call, status, why string }{
 	{`/workers/gpu/\w+`, "404", "no worker has this name"},
 	{`/pending-secrets/ID\S*`, "404", "no sender has given a secret in a handshake"},
 	{`/auth/sessions/ses_…`, "404", "nobody is signed in"},
+	{`/subjects/story\S+`, "404", "nothing is about this subject"},
+	{`/secrets/NAME/check`, "404", "no secret has this name"},
+	{`/github-apps -d .*`, "409", "a secret has this name"},
 }
 
 // TestAPIGuide makes each call of docs/api.md, in their order, with curl.

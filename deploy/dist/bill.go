@@ -157,7 +157,7 @@ var phrases = []struct {
 	{"MIT", []string{"permission is hereby granted, free of charge, to any person obtaining a copy"}},
 	{"BSD-3-Clause", []string{"redistribution and use in source and binary forms", "be used to endorse or promote products"}},
 	{"BSD-2-Clause", []string{"redistribution and use in source and binary forms"}},
-	{"ISC", []string{"permission to use, copy, modify, and/or distribute this software for any purpose with or without fee is hereby granted, provided that"}},
+	{"ISC", []string{"distribute this software for any purpose with or without fee is hereby granted, provided that"}},
 	{"0BSD", []string{"permission to use, copy, modify, and/or distribute this software for any purpose with or without fee is hereby granted."}},
 	{"MPL-2.0", []string{"mozilla public license", "version 2.0"}},
 	{"OFL-1.1", []string{"sil open font license", "version 1.1"}},
