@@ -79,6 +79,25 @@ func (f *loopback) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_ = json.NewEncoder(w).Encode(Posted{ID: id, Link: "https://forge.example.com/c/" + id})
 }
 
+// set changes how the service answers, between requests.
+func (f *loopback) set(change func()) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	change()
+}
+
+// asked counts the requests.
+func (f *loopback) asked() (n int) {
+	f.set(func() { n = f.requests })
+	return n
+}
+
+// signed counts the signs.
+func (f *loopback) signed() (n int) {
+	f.set(func() { n = f.signs })
+	return n
+}
+
 func (f *loopback) texts() (all []string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -246,8 +265,8 @@ func TestAnswer(t *testing.T) {
 	id := f.deliver("1", a)
 	f.check(f.signRun(t.Context(), id))
 	f.check(f.signRun(t.Context(), id))
-	if f.forge.signs != 1 || len(f.forge.texts()) != 0 {
-		t.Fatalf("%d signs, %q", f.forge.signs, f.forge.texts())
+	if f.forge.signed() != 1 || len(f.forge.texts()) != 0 {
+		t.Fatalf("%d signs, %q", f.forge.signed(), f.forge.texts())
 	}
 	f.turns(t.Context())
 	if len(f.forge.texts()) != 0 {
@@ -377,18 +396,22 @@ func TestLostAnswer(t *testing.T) {
 			f.row.Find = nil
 		}
 		lost := 0
-		f.forge.lose = func(method string) bool { lost++; return lost == 1 && method == http.MethodPost }
+		f.forge.set(func() {
+			f.forge.lose = func(method string) bool { lost++; return lost == 1 && method == http.MethodPost }
+		})
 		a := thread("7", "issue", "")
 		a.Next = store.AnswerEnd
 		id := f.deliver("1", a)
 		f.end(f.start())
 		f.turns(t.Context())
-		f.forge.refuse = func(method string) int { // it cannot be looked for at first
-			return map[string]int{http.MethodGet: http.StatusBadGateway}[method]
-		}
+		f.forge.set(func() {
+			f.forge.refuse = func(method string) int { // it cannot be looked for at first
+				return map[string]int{http.MethodGet: http.StatusBadGateway}[method]
+			}
+		})
 		f.pass(time.Minute)
 		f.turns(t.Context())
-		f.forge.refuse = nil
+		f.forge.set(func() { f.forge.refuse = nil })
 		f.pass(10 * time.Minute)
 		f.turns(t.Context())
 		if got := f.forge.texts(); len(got) != 1 {
@@ -407,7 +430,7 @@ func TestRefusals(t *testing.T) {
 	f := newFixture(t)
 	id := f.deliver("1", thread("7", "issue", ""))
 	l := f.start()
-	f.forge.refuse = func(string) int { return http.StatusForbidden }
+	f.forge.set(func() { f.forge.refuse = func(string) int { return http.StatusForbidden } })
 	f.turns(t.Context())
 	if a := f.answer(id); a.Status != store.AnswerPending || a.Next != store.AnswerEnd || !strings.Contains(a.Detail, "comments:write") {
 		t.Errorf("start refused: %+v", a)
@@ -424,31 +447,31 @@ func TestRefusals(t *testing.T) {
 	}
 	id = f.deliver("2", thread("7", "issue", ""))
 	f.end(f.start())
-	f.forge.after = "600"
-	requests := f.forge.requests
+	f.forge.set(func() { f.forge.after = "600" })
+	requests := f.forge.asked()
 	f.turns(t.Context())
 	f.pass(9 * time.Minute)
 	f.turns(t.Context())
-	if f.forge.requests != requests+1 {
-		t.Errorf("%d requests within a rate", f.forge.requests-requests)
+	if f.forge.asked() != requests+1 {
+		t.Errorf("%d requests within a rate", f.forge.asked()-requests)
 	}
-	f.forge.after, f.forge.refuse = "", nil
+	f.forge.set(func() { f.forge.after, f.forge.refuse = "", nil })
 	f.pass(2 * time.Minute)
 	f.turns(t.Context())
 	if a := f.answer(id); a.Status != store.AnswerDelivered || len(f.forge.texts()) != 1 {
 		t.Errorf("after the rate: %+v, %q", a, f.forge.texts())
 	}
 
-	f.forge.refuse = func(string) int { return http.StatusBadGateway }
+	f.forge.set(func() { f.forge.refuse = func(string) int { return http.StatusBadGateway } })
 	for _, down := range []time.Duration{23 * time.Hour, 25 * time.Hour} {
-		f.forge.refuse = func(string) int { return http.StatusBadGateway }
+		f.forge.set(func() { f.forge.refuse = func(string) int { return http.StatusBadGateway } })
 		id = f.deliver(down.String(), thread(down.String(), "issue", ""))
 		f.end(f.start())
 		for passed := time.Duration(0); passed < down; passed += 10 * time.Minute {
 			f.turns(t.Context())
 			f.pass(10 * time.Minute)
 		}
-		f.forge.refuse = nil
+		f.forge.set(func() { f.forge.refuse = nil })
 		f.pass(time.Hour)
 		f.turns(t.Context())
 		want := store.AnswerDelivered
@@ -480,9 +503,9 @@ func TestOrderAndPace(t *testing.T) {
 		f.say(l, fmt.Sprintf("number %d.", i))
 		f.end(l)
 	}
-	f.forge.refuse = func(string) int { return http.StatusBadGateway }
+	f.forge.set(func() { f.forge.refuse = func(string) int { return http.StatusBadGateway } })
 	f.turns(t.Context())
-	f.forge.refuse = nil
+	f.forge.set(func() { f.forge.refuse = nil })
 	for range runs {
 		f.pass(time.Minute)
 		f.turns(t.Context())
@@ -598,7 +621,7 @@ func BenchmarkFirstSign(b *testing.B) {
 		a.Next = store.AnswerSign
 		f.check(f.signRun(b.Context(), f.deliver(fmt.Sprint(i), a)))
 	}
-	if f.forge.signs == 0 {
+	if f.forge.signed() == 0 {
 		b.Fatal("no sign")
 	}
 }
