@@ -12,7 +12,7 @@ TAGS    := netgo,osusergo,sqlite_omit_load_extension,nomsgpack
 FUZZTIME ?= 20s
 # A PostgreSQL server beside a command, and the packages whose tests keep something in a store.
 WITH_POSTGRES := $(GO) run ./server/store/storetest/withpostgres
-KEPT    := ./server ./server/access ./server/delivery ./server/ledger ./server/lookup ./server/notify ./server/run ./server/store ./server/worker
+KEPT    := ./server ./server/access ./server/answer ./server/delivery ./server/ledger ./server/lookup ./server/notify ./server/run ./server/socket ./server/store ./server/worker
 DEMO    ?= .triphammer/demo
 
 export CGO_ENABLED := 1
