@@ -3,6 +3,7 @@ package factory
 import (
 	"cmp"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -160,7 +161,8 @@ func (l *loader) bounds(d *document, a *Automation) {
 // MaxSettle is how many times Automation.Settle an event waits at most.
 const MaxSettle = 10
 
-const maxSettle = time.Hour
+// settles are the durations from 1s to 1h that the key settle takes, in one unit.
+var settles = regexp.MustCompile(`^(?:(?:[1-9][0-9]{0,2}|[12][0-9]{3}|3[0-5][0-9]{2}|3600)s|(?:[1-9]|[1-5][0-9]|60)m|1h)$`)
 
 // lines reads the keys that say what several events of one subject do (SPEC 21.3, 21.4).
 func (l *loader) lines(d *document, a *Automation) {
@@ -169,12 +171,10 @@ func (l *loader) lines(d *document, a *Automation) {
 		a.PerSubject = ""
 	}
 	if n := d.Root.Get("settle"); textOf(n) != "" {
-		settle, err := time.ParseDuration(textOf(n))
-		if err != nil || settle < time.Second || settle > maxSettle {
-			d.Error(n.At, schema.InvalidValue, "settle: 30s is an example", fmt.Sprintf("settle is %q where a duration from 1s to 1h is expected", textOf(n)))
-		} else {
-			a.Settle = settle
+		if !settles.MatchString(textOf(n)) {
+			d.Error(n.At, schema.InvalidValue, "settle: 30s is an example", fmt.Sprintf("settle is %q where seconds, minutes or 1h is expected, from 1s to 1h", textOf(n)))
 		}
+		a.Settle, _ = time.ParseDuration(textOf(n))
 	}
 	if e := l.environments[a.Settings.EnvironmentID]; a.PerSubject == "continue" && e != nil && len(e.Command) > 0 {
 		d.Error(d.Root.Get("perSubject").At, schema.InvalidValue, "write queue, or leave out the command of "+e.Path,

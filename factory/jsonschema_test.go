@@ -449,8 +449,12 @@ func schemaRules() map[string]object {
 		"factory.agentDefaults": {"allOf": all(oneModel, keptHost, object{"if": onWorker, "then": object{"required": []any{"workerHost"}}})},
 		"agent":                 {"allOf": all(oneModel, keptHost)},
 
-		"automation":                         {"allOf": all(oneModel, keptHost), "definitions": filterDefinitions()},
-		"automation.agent":                   {"x-triphammer-reference": "agents"},
+		"automation":        {"allOf": all(oneModel, keptHost), "definitions": filterDefinitions()},
+		"automation.agent":  {"x-triphammer-reference": "agents"},
+		"automation.settle": merged(pattern(settles.String(), "seconds, minutes or 1h is expected, from 1s to 1h"), object{"examples": []any{"30s"}}),
+		"automation.subject": merged(
+			pattern(`^[^{}]*(\{[^ \t\n\f\r.{}\[\]]+(\.[^ \t\n\f\r.{}\[\]]+)*\}[^{}]*)+$`, "{a.b} stands for the value at a.b of the payload, and there is at least one"),
+			object{"examples": []any{"{service.name}/{alert.id}"}}),
 		"automation.startedBy":               {"x-triphammer-person": "The events of all triggers name a person, who can be what the list says.", "examples": []any{[]any{"write"}}},
 		"automation.maxRunsPerPersonPerHour": {"x-triphammer-person": "The events of a trigger name a person."},
 		"automation.triggers": {
