@@ -50,6 +50,7 @@ const metaSubjects = "subjects up to"
 
 const (
 	subjectsPage  = 100   // deliveries whose payloads are read at once
+	subjectsRest  = 29    // times as long as it worked, the index rests while many deliveries come
 	subjectsWrite = 5_000 // deliveries without a subject that are read again after a restart, at most
 )
 
@@ -73,6 +74,7 @@ func (s *Subjects) Index(ctx context.Context, of func(d *Delivery, body []byte) 
 		s.written = s.upTo
 	}
 	for read := 0; s.upTo < to; {
+		began := time.Now()
 		next, entries, n, err := s.read(ctx, s.upTo, to, of)
 		if err != nil {
 			return err
@@ -83,7 +85,13 @@ func (s *Subjects) Index(ctx context.Context, of func(d *Delivery, body []byte) 
 			}
 			read = 0
 		}
-		s.upTo = next
+		if s.upTo = next; s.upTo < to {
+			select {
+			case <-ctx.Done():
+				return ctx.Err()
+			case <-time.After(subjectsRest * time.Since(began)):
+			}
+		}
 	}
 	return nil
 }
