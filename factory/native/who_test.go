@@ -213,7 +213,7 @@ func FuzzPerson(f *testing.F) {
 		provider, name, _ := strings.Cut(event, " ")
 		e := Find(provider, name)
 		if e == nil || jsonscan.Check([]byte(body)) != nil {
-			t.Skip()
+			return // the ingress accepts no such body
 		}
 		p := e.Sender.Read(Delivery{Header: map[string]string{"X-Github-Event": header}, Body: []byte(body)})
 		if text := e.PersonOf(p).String(); strings.Count(text, " ") > 1 || len(text) > 2*MaxSubject+1 || strings.ContainsAny(text, "\n\r\t") {

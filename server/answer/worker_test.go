@@ -372,7 +372,7 @@ func TestKilled(t *testing.T) {
 				f.pass(lease)
 				f.turns(t.Context())
 				got := f.forge.texts()
-				if step == "started" && !after { // the end is a new text, of which the sender tells people
+				if step == "started" && !after { // the end is a new text here, and the sender tells people of new texts
 					got = append(got, "@ann")
 				}
 				if len(got) != 2 || !strings.HasPrefix(got[0], "ended") || !strings.HasPrefix(got[1], "@ann") {

@@ -38,7 +38,7 @@ type Config struct {
 
 // times are the durations by which a Manager works.
 type times struct {
-	look        time.Duration // between two looks at secrets and pauses, of which nothing tells
+	look        time.Duration // between two looks at secrets and pauses: nothing tells when they change
 	first, most time.Duration // pauses after failures: the first is doubled up to the most
 	seldom      time.Duration // pause after a refusal that another attempt would most likely meet again
 	stable      time.Duration // a connection that was open for this long does not count as failed

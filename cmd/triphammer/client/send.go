@@ -335,7 +335,7 @@ func (o *sendOptions) send(c *cobra.Command, args []string) error {
 	}
 	defer release()
 	if w.Connect != "" && w.SecretName == "" {
-		return exit.With(exit.Usage, "the webhook %s takes no requests, because its deliveries come over a connection: let the server send one (triphammer webhooks test %[1]s)", w.Name)
+		return exit.With(exit.Usage, "the webhook %s takes no requests, because its deliveries come over a connection: send a test with triphammer webhooks test %[1]s", w.Name)
 	}
 	m := &Message{Webhook: w, Tamper: o.tamper, Header: http.Header{}}
 	o.payload.ofSender(c, w)
