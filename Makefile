@@ -18,7 +18,7 @@ DEMO    ?= .triphammer/demo
 export CGO_ENABLED := 1
 
 .DEFAULT_GOAL := help
-.PHONY: build build-darwin dist tags test test-full test-postgres lint fmt screenshots bench fuzz demo check help
+.PHONY: build build-darwin dist tags test test-full test-postgres soak lint fmt screenshots bench fuzz demo check help
 
 build: ## build bin/triphammer
 	$(GO) build -trimpath -tags $(TAGS) -ldflags '$(LDFLAGS)' -o $(BIN) ./cmd/triphammer
@@ -52,6 +52,12 @@ test-full: ## the same under the race detector, what needs more than that, and e
 test-postgres: ## every test of what a server keeps, on PostgreSQL instead of SQLite (needs PostgreSQL's programs)
 	TRIPHAMMER_TEST_STORE=postgres $(WITH_POSTGRES) $(GO) test -count=1 -timeout 20m $(KEPT)
 
+# Tests of docs/reliability.md that make test-full runs in part.
+SOAK := ^(TestOutputsKilled|TestCampaign|TestPowerLoss|TestKillAtCall|TestFirstStartCut|TestIOFaults|TestUpgradeKilled)$$
+
+soak: ## what test-full does in part: all kills, crash states and faults of docs/reliability.md (20 minutes; needs PostgreSQL's programs)
+	$(WITH_POSTGRES) $(GO) test -count=1 -tags full -timeout 90m -run '$(SOAK)' $(PROGRAM) -campaign -v
+
 lint: ## gofumpt, go vet, staticcheck
 	@out=$$($(TOOL) gofumpt -l $$(git ls-files '*.go')); if [ -n "$$out" ]; then echo "not formatted (make fmt):"; echo "$$out"; exit 1; fi
 	$(GO) vet -tags full ./...
@@ -61,13 +67,15 @@ lint: ## gofumpt, go vet, staticcheck
 fmt: ## format every Go file
 	$(TOOL) gofumpt -w $$(git ls-files '*.go')
 
-screenshots: ## a picture of every page into docs/screenshots (needs Chromium)
+screenshots: ## a picture of every page, and of answers, into docs/screenshots (needs Chromium)
+	$(GO) test -count=1 -run '^TestStory$$' ./server/answer -update
 	$(GO) test -count=1 -tags full -timeout 10m -run '^TestPages$$' ./cmd/triphammer -pictures $(CURDIR)/docs/screenshots
 
-bench: build ## the figures: ingress, filters, signatures, validation, store, runs, pages (needs PostgreSQL's programs)
+bench: build ## the figures: ingress, filters, signatures, validation, store, runs, answers, pages (needs PostgreSQL's programs)
 	$(GO) build -modfile=tools/go.mod -o bin/actionlint github.com/rhysd/actionlint/cmd/actionlint
 	TRIPHAMMER_POSTGRES_IN=$${TMPDIR:-/tmp} TRIPHAMMER_BIN=$(CURDIR)/$(BIN) TRIPHAMMER_ACTIONLINT=$(CURDIR)/bin/actionlint \
 	$(WITH_POSTGRES) $(GO) test -run '^$$' -bench . -benchmem -timeout 40m ./...
+	TRIPHAMMER_POSTGRES_IN=$${TMPDIR:-/tmp} TRIPHAMMER_TEST_STORE=postgres $(WITH_POSTGRES) $(GO) test -run '^$$' -bench Claims -benchtime 4000x ./server/store
 
 fuzz: ## run every fuzz target for FUZZTIME: a time or a number of executions (default 20s)
 	@for pkg in $$($(GO) list ./...); do \

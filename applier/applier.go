@@ -48,6 +48,8 @@ type Config struct {
 	Verify func(ctx context.Context, hash string) (warning string, err error)
 	// Lacks finds what cannot act on this server, for warnings; nil: nothing is looked for.
 	Lacks Lacks
+	// Trial is as in BuildInput. An apply follows when a secret is set that was not.
+	Trial bool
 	// OnChange is called with the first state and with every later state, in order. It
 	// must not block or call the Applier.
 	OnChange func(State)
@@ -323,7 +325,7 @@ func (a *Applier) build(ctx context.Context, done *Apply) (built *Built, err err
 func (a *Applier) compile(ctx context.Context, commit gitrepo.Commit, tree fs.FS) (*Built, error) {
 	l := a.cfg.Ledger
 	return Build(ctx, BuildInput{
-		Factory: a.cfg.Factory, Commit: commit, Tree: tree, Options: a.cfg.Options, Secrets: l.Secrets, UIDs: l.UIDs, Spec: l.Spec, Lacks: a.cfg.Lacks,
+		Factory: a.cfg.Factory, Commit: commit, Tree: tree, Options: a.cfg.Options, Secrets: l.Secrets, UIDs: l.UIDs, Spec: l.Spec, Lacks: a.cfg.Lacks, Trial: a.cfg.Trial,
 	})
 }
 
@@ -345,7 +347,7 @@ func (a *Applier) applied(ctx context.Context, done *Apply, built *Built) (*Appl
 	done.ID, revision.ApplyID = id, id
 	a.cfg.Live.Swap(revision)
 	a.finish(done, func() {
-		a.settled, a.lacked = done.Commit.Hash, nil
+		a.settled, a.lacked = done.Commit.Hash, built.Lacking // of a trial
 		a.state.Applied, a.refusal, a.failure = revision, refusal{}, nil
 	})
 	a.cfg.Logger.Info("definitions applied", "factory", done.Factory, "commit", done.Commit.Hash, "trigger", done.Trigger,

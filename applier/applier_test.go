@@ -3,6 +3,7 @@ package applier
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"log/slog"
 	"slices"
@@ -181,6 +182,96 @@ func TestRefusedKeepsTheLastGood(t *testing.T) {
 		}
 		if got := r.outcomes(); !slices.Equal(got, []Outcome{Applied, Refused, Applied}) {
 			t.Errorf("applies %v", got)
+		}
+	})
+}
+
+// TestReportSecret: the secret that signs messages to an address has to be there, and able to sign. A refusal for
+// it is tried again when it is set (SPEC 4.4, 22.1).
+func TestReportSecret(t *testing.T) {
+	const automation = "---\ntriggers: [{provider: webhook, event: received, filter: {webhooks: [hook]}}]\nreport: {url: 'https://ci.example.com', secretName: OF_A}\n---\nGo.\n"
+	synctest.Test(t, func(t *testing.T) {
+		source := &fake{head: "c1", tree: map[string]fs.FS{"c1": tree(
+			"webhooks/hook.yaml", webhookYAML+"report: {url: 'https://ci.example.com', secretName: OF_HOOK}\n", "agents/lead/agent.md", "---\nagentType: FOREMAN\n---\n", "automations/a.md", automation,
+		)}}
+		r := newRecords()
+		cfg := r.config(source)
+		r.SetSecret("HOOK_SECRET", "x")
+		a := New(cfg)
+		start(t, a)
+		found := func() (all []string) {
+			synctest.Wait()
+			for _, d := range a.State().LastApply.Diagnostics {
+				if d.Severity == schema.Error {
+					all = append(all, fmt.Sprint(d.Code, " ", d.Path, ":", d.Line, ": ", d.Message))
+				}
+			}
+			return all
+		}
+		if got := strings.Join(found(), "\n"); !strings.Contains(got, "TH_MISSING_SECRET automations/a.md:3: there is no managed secret OF_A") || !strings.Contains(got, "TH_MISSING_SECRET webhooks/hook.yaml:2: there is no managed secret OF_HOOK") {
+			t.Fatal(got)
+		}
+		r.SetSecret("OF_A", "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw")
+		r.SetSecret("OF_HOOK", "whsec_no base64")
+		a.SecretSet("OF_HOOK")
+		if got := found(); len(got) != 1 || !strings.Contains(got[0], "secret OF_HOOK cannot sign messages (report.secretName)") || strings.Contains(got[0], "no base64") {
+			t.Fatal(got)
+		}
+		r.SetSecret("OF_HOOK", "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw")
+		a.SecretSet("OF_HOOK")
+		if got := found(); len(got) > 0 {
+			t.Fatal(got)
+		}
+	})
+}
+
+// TestTrial: a trial serves without the secrets that prove no delivery, warns of what it goes without, and
+// applies again when one of them is set; without the secret of a sender it does not serve (SPEC 4.5).
+func TestTrial(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		source := &fake{head: "c1", tree: map[string]fs.FS{"c1": tree(
+			"webhooks/hook.yaml", webhookYAML+"authMode: signature\nsignatureScheme: github\napiSecretName: API\n",
+			"webhooks/other.yaml", webhookYAML+"report: {url: 'https://ci.example.com', secretName: OF_HOOK}\n",
+		)}}
+		r := newRecords()
+		cfg := r.config(source)
+		cfg.Trial = true
+		a := New(cfg)
+		start(t, a)
+		lacks := func(secret string) string {
+			t.Helper()
+			synctest.Wait()
+			served, ok := cfg.Live.Revision(cfg.Factory)
+			if !ok {
+				t.Fatalf("it does not serve: %+v", a.State().LastApply)
+			}
+			warned := slices.ContainsFunc(a.State().LastApply.Diagnostics, func(d schema.Diagnostic) bool {
+				return d.Code == schema.MissingSecret && d.Severity == schema.Warning && strings.Contains(d.Hint, "secrets set "+secret)
+			})
+			if not := served.NotSet(secret); warned != (not != "") {
+				t.Errorf("%q, and warned: %v", not, warned)
+			}
+			return served.NotSet(secret)
+		}
+		synctest.Wait()
+		if _, ok := cfg.Live.Revision(cfg.Factory); ok {
+			t.Fatal("it serves without the secret of a sender")
+		}
+		r.SetSecret("HOOK_SECRET", "x")
+		a.SecretSet("HOOK_SECRET")
+		if lacks("API") == "" || lacks("OF_HOOK") == "" || lacks("HOOK_SECRET") != "" {
+			t.Error("not all is known that is not set")
+		}
+		if hook, _ := cfg.Live.Webhook("whk_hook"); hook.NoCredential() != lacks("API") {
+			t.Errorf("%q", hook.NoCredential())
+		}
+		if hook, _ := cfg.Live.Webhook("whk_other"); !strings.Contains(hook.NoCredential(), "needs apiSecretName") {
+			t.Errorf("%q", hook.NoCredential())
+		}
+		r.SetSecret("API", "token")
+		a.SecretSet("API")
+		if lacks("API") != "" || lacks("OF_HOOK") == "" {
+			t.Error("a secret that is set serves only after another apply")
 		}
 	})
 }

@@ -31,14 +31,17 @@ type BackTest struct {
 	Deliveries int    `json:"deliveries"` // evaluated deliveries, of all webhooks that the automation selects before or after
 	Before     int    `json:"before"`
 	After      int    `json:"after"`
-	// Assumed says what the numbers of runs leave out, because it depends on how long runs take;
-	// empty: nothing.
+	Waits      int    `json:"waits,omitempty"` // of After, the runs that would wait for a person before they start (SPEC 26.1)
+	// Assumed says what the numbers of runs leave out, because it depends on how long runs take, or on people of whom
+	// the sender was not asked; empty: nothing.
 	Assumed string `json:"assumed,omitempty"`
 	// Started lists the newest deliveries that start a run only with the proposed
 	// definitions. Stopped lists the newest that start a run only with the live
 	// definitions. Each has at most maxExamples, taken from each webhook in turn.
 	Started []string `json:"started"`
 	Stopped []string `json:"stopped"`
+
+	open int // deliveries of which it is not known whether a person who caused them may start it
 }
 
 const maxExamples = 5
@@ -96,15 +99,15 @@ func (a *Applier) backTest(ctx context.Context, from, to *Revision, plan Plan, n
 		}
 		var sent []sentDelivery
 		err := a.cfg.Ledger.Deliveries(ctx, uid, newest, func(id string, at time.Time, d match.Delivery) error {
-			before, err := v.was.starts(d)
+			s := sentDelivery{id: id, at: at, waits: make(map[string]bool)}
+			var err error
+			if s.before, _, err = v.was.starts(d, nil); err == nil {
+				s.after, s.open, err = v.is.starts(d, s.waits)
+			}
 			if err != nil {
 				return fmt.Errorf("delivery %s: %w", id, err)
 			}
-			after, err := v.is.starts(d)
-			if err != nil {
-				return fmt.Errorf("delivery %s: %w", id, err)
-			}
-			sent = append(sent, sentDelivery{id, at, before, after})
+			sent = append(sent, s)
 			return nil
 		})
 		if err != nil {
@@ -119,6 +122,12 @@ func (a *Applier) backTest(ctx context.Context, from, to *Revision, plan Plan, n
 					of[name] = &BackTest{Automation: name, Assumed: assumed(was, is)}
 				}
 				of[name].add(s.id, before[i], after[i])
+				switch _, fires := s.after[name]; {
+				case after[i] && s.waits[name]:
+					of[name].Waits++
+				case !fires && s.open && is != nil && is.Approval.Outsiders:
+					of[name].open++
+				}
 			}
 		}
 		for name, t := range of {
@@ -139,6 +148,8 @@ type sentDelivery struct {
 	id            string
 	at            time.Time
 	before, after map[string]string
+	waits         map[string]bool // of after: those whose runs would wait for a person
+	open          bool            // it depends on what nobody has asked the sender whether it starts others, too
 }
 
 // settled tells which of the deliveries, the newest first, start a run of an automation that a
@@ -199,6 +210,13 @@ func together(tests []*BackTest) BackTest {
 	sum := BackTest{Automation: tests[0].Automation, Assumed: tests[0].Assumed, Started: []string{}, Stopped: []string{}}
 	for _, t := range tests {
 		sum.Deliveries, sum.Before, sum.After = sum.Deliveries+t.Deliveries, sum.Before+t.Before, sum.After+t.After
+		sum.Waits, sum.open = sum.Waits+t.Waits, sum.open+t.open
+	}
+	if sum.open > 0 {
+		if sum.Assumed != "" {
+			sum.Assumed += "; "
+		}
+		sum.Assumed += fmt.Sprintf("of up to %d more, the sender was not asked whether their people may start it: those runs would start, or wait for a person", sum.open)
 	}
 	for i := range maxExamples {
 		for _, t := range tests {
@@ -261,19 +279,27 @@ func (w *Webhook) automation(name string) *factory.Automation {
 	return nil
 }
 
-// starts are the automations that the delivery would start, with its subject for each. A webhook
-// that is nil or disabled starts no automation.
-func (w *Webhook) starts(d match.Delivery) (map[string]string, error) {
+// starts are the automations that the delivery would start, with its subject for each. It notes in waits,
+// unless that is nil, those whose runs would wait for a person. open tells that it depends on open questions
+// whether others start. A webhook that is nil or disabled starts no automation.
+func (w *Webhook) starts(d match.Delivery, waits map[string]bool) (subjects map[string]string, open bool, err error) {
 	if w == nil || !w.Def.Enabled {
-		return nil, nil
+		return nil, false, nil
 	}
-	matched, _, err := w.Index.Match(d, nil)
+	matched, questions, err := w.Index.Match(d, nil)
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
-	subjects := make(map[string]string, len(matched))
+	subjects = make(map[string]string, len(matched))
 	for _, m := range matched {
-		subjects[w.Automations[m.Candidate].Def.Name] = m.Subject
+		if m.Event.IsReply() { // whether the thread was answered is not known
+			continue
+		}
+		def := w.Automations[m.Candidate].Def
+		subjects[def.Name] = m.Subject
+		if waits != nil {
+			waits[def.Name] = def.Approval.Start || m.Outsider
+		}
 	}
-	return subjects, nil
+	return subjects, len(questions) > 0, nil
 }

@@ -5,12 +5,14 @@ import (
 	"fmt"
 	"maps"
 	"reflect"
+	"regexp"
 	"slices"
 	"strings"
 
 	"triphammer/factory"
 	"triphammer/factory/match"
 	"triphammer/schema"
+	"triphammer/schema/output"
 )
 
 // Callout is a change in a Plan that a reviewer must not overlook.
@@ -48,7 +50,10 @@ func (p *Plan) callOut(from, to *Revision) {
 		}
 		c.starts(a, before, wanted[before.Name], wants[a.Name])
 		c.starters(a, before)
+		c.pushes(a, before)
 		c.answers(a, before, wants[a.Name])
+		c.outputs(a, before)
+		c.approvals(a, before)
 	}
 	c.environments()
 }
@@ -108,7 +113,7 @@ func (c *callouts) starts(a, before *factory.Automation, old, now map[string]*se
 			c.say("automation", a.Name, a.Path, "its filter is gone: every delivery of webhook %s starts a run", webhook)
 		default:
 			if wider := widened(old[webhook].allowed, s.allowed); len(wider) > 0 {
-				c.say("automation", a.Name, a.Path, "its filter on webhook %s lets more through: %s", webhook, strings.Join(wider, "; "))
+				c.say("automation", a.Name, a.Path, "its filter on webhook %s matches more: %s", webhook, strings.Join(wider, "; "))
 			}
 		}
 	}
@@ -132,17 +137,92 @@ func (c *callouts) starters(a, before *factory.Automation) {
 	}
 }
 
+// pushes says what an automation's runs may push now and could not before (SPEC 23.3).
+func (c *callouts) pushes(a, before *factory.Automation) {
+	was, is := before.Push.WithDefaults(), a.Push.WithDefaults()
+	if more := wider(is.Branches, was.Branches); len(more) > 0 {
+		c.say("automation", a.Name, a.Path, "its runs may push to more branches: %s", strings.Join(more, ", "))
+	}
+	if more := wider(is.Tags, was.Tags); len(more) > 0 {
+		c.say("automation", a.Name, a.Path, "its runs may push more tags: %s", strings.Join(more, ", "))
+	}
+	if is.Max > was.Max {
+		c.say("automation", a.Name, a.Path, "a run may push to %d branches and tags, and not to %d", is.Max, was.Max)
+	}
+	if is.MaxBytes > was.MaxBytes {
+		c.say("automation", a.Name, a.Path, "a run may push %d bytes, and not %d", is.MaxBytes, was.MaxBytes)
+	}
+}
+
+// wider are the patterns of push.branches or push.tags that no earlier pattern includes. A name
+// without * is included by itself alone, because it may be that of the default branch.
+func wider(is, was []string) (more []string) {
+	for _, pattern := range missing(is, was) {
+		loose := strings.Contains(pattern, "*") || pattern == factory.RefEvent
+		if !loose || !slices.ContainsFunc(was, func(old string) bool {
+			included, err := regexp.MatchString("^"+strings.ReplaceAll(regexp.QuoteMeta(old), `\*`, ".*")+"$", pattern)
+			return included && err == nil
+		}) {
+			more = append(more, pattern)
+		}
+	}
+	return more
+}
+
 // answers says what is told of an automation's runs now and was not told before (SPEC 22.5). now has
 // the webhooks whose deliveries start it.
 func (c *callouts) answers(a, before *factory.Automation, now map[string]*selection) {
 	for _, webhook := range slices.Sorted(maps.Keys(now)) {
-		kinds, brief := a.Reports(c.is.Webhook(webhook))
-		old, wasBrief := before.Reports(cmp.Or(c.was.Webhook(webhook), &factory.Webhook{}))
-		if more := missing(kinds, old); len(more) > 0 {
+		is, was := c.is.Webhook(webhook), cmp.Or(c.was.Webhook(webhook), &factory.Webhook{})
+		if told := a.Tells(is); told.URL != "" && told.URL != before.Tells(was).URL {
+			c.say("automation", a.Name, a.Path, "%s is told of the runs that webhook %s starts", told.URL, webhook)
+		}
+		kinds, brief := a.Reports(is)
+		old, wasBrief := before.Reports(was)
+		replies := func(w *factory.Webhook, kinds []string) bool { return w.Replies && slices.Contains(kinds, "thread") }
+		more, goesOn := missing(kinds, old), replies(is, kinds) && !replies(was, old)
+		switch {
+		case len(more) > 0 && goesOn:
+			c.say("automation", a.Name, a.Path, "its runs are answered where the events of webhook %s came from: %s; replies there go on with them, whatever its filters say", webhook, strings.Join(more, ", "))
+		case len(more) > 0:
 			c.say("automation", a.Name, a.Path, "its runs are answered where the events of webhook %s came from: %s", webhook, strings.Join(more, ", "))
-		} else if wasBrief && !brief && slices.Contains(kinds, "thread") {
+		case goesOn:
+			c.say("automation", a.Name, a.Path, "goes on with replies in the threads of webhook %s that it has answered, whatever its filters say", webhook)
+		case wasBrief && !brief && slices.Contains(kinds, "thread"):
 			c.say("automation", a.Name, a.Path, "its answers to webhook %s have what the agent says", webhook)
 		}
+	}
+}
+
+// approvals says what of an automation waits for no person any more, or starts waiting runs that could not
+// be started (SPEC 26.1).
+func (c *callouts) approvals(a, before *factory.Automation) {
+	is, was := a.Approval, before.Approval
+	if was.Start && !is.Start {
+		c.say("automation", a.Name, a.Path, "its runs start without the approval of a person")
+	}
+	if was.Outputs && !is.Outputs && len(a.Outputs) > 0 {
+		c.say("automation", a.Name, a.Path, "what its agent asks for is done without the approval of a person")
+	}
+	if more := missing(is.Approvers, was.Approvers); len(more) > 0 {
+		c.say("automation", a.Name, a.Path, "replies of %s decide what waits for a person", strings.Join(more, ", "))
+	}
+	if is.Outsiders && !was.Outsiders && len(before.StartedBy) > 0 {
+		c.say("automation", a.Name, a.Path, "people whom startedBy does not list may start it, once a person has approved that")
+	}
+}
+
+// outputs says what the agent of an automation may ask for now and could not before (SPEC 23.1).
+func (c *callouts) outputs(a, before *factory.Automation) {
+	var more []string
+	for _, k := range output.Kinds {
+		is, may := a.Outputs[k.Name]
+		if was, could := before.Outputs[k.Name]; may && (!could || k.Wider(is, was)) {
+			more = append(more, k.Name)
+		}
+	}
+	if len(more) > 0 {
+		c.say("automation", a.Name, a.Path, "its agent may ask the server for more: %s", strings.Join(more, ", "))
 	}
 }
 

@@ -46,6 +46,14 @@ func TestCallouts(t *testing.T) {
 			"automations/a.md", "---\n" + strings.Join(append(keys, "triggers: [{provider: github, event: issue_mentioned}]"), "\n") + "\n---\nDo it.\n",
 		}
 	}
+	integrated := func(list, scheme, event string) []string {
+		return []string{
+			"factory.yaml", "schemaVersion: v1alpha1\nname: Test\nintegrations: " + list + "\n",
+			"webhooks/hook.yaml", webhookYAML + "authMode: signature\nsignatureScheme: " + scheme + "\napiSecretName: TOKEN\n",
+			"automations/a.md", "---\ntriggers: [{provider: " + scheme + ", event: " + event + "}]\n---\nDo it.\n",
+		}
+	}
+	const replies = "[{type: slack, slack: {autoRespondToThreadReplies: true}}]"
 	many := func(n int) (files []string) {
 		for i := range n {
 			files = append(files, fmt.Sprintf("environments/e%d.yaml", i), "command: [x]\n")
@@ -81,12 +89,35 @@ func TestCallouts(t *testing.T) {
 		{"trust", env(""), env("trustRepositorySettings: true\n"), "the agent settings in its repositories act"},
 		{"automation's MCP server", a(auto("")), a(auto("", "mcpServers: {docs: {url: 'https://mcp.example.com/'}}")), "gets MCP servers that it did not have: docs"},
 		{"startedBy gone", asked("", "startedBy: [ada]"), asked(""), "startedBy is gone: whoever can cause its events may start it"},
+		{"starts without approval", asked("", "approval: [start]"), asked(""), "its runs start without the approval of a person"},
+		{"outputs without approval", asked("", "approval: [outputs]\noutputs: {close: {}}"), asked("", "outputs: {close: {}}"), "what its agent asks for is done without the approval of a person"},
+		{"outsiders", asked("", "startedBy: [ada]"), asked("", "startedBy: [ada]\napproval: [outsiders]"), "people whom startedBy does not list may start it, once a person has approved that"},
 		{"more people", asked("", "startedBy: [ada]"), asked("", "startedBy: [ada, grace]"), "more people may start it: grace"},
 		{"more for one person", asked("", "maxRunsPerPersonPerHour: 3"), asked("", "maxRunsPerPersonPerHour: 30"), "one person may start it 30 times in an hour, and not 3 times"},
 		{"no limit for one person", asked("", "maxRunsPerPersonPerHour: 3"), asked(""), "one person may start it without a limit"},
+		{"more branches", asked("", "push: {branches: ['fix-*']}"), asked("", "push: {branches: ['fix-*', main]}"), "its runs may push to more branches: main"},
+		{"other branches than by default", asked(""), asked("", "push: {branches: ['*']}"), "its runs may push to more branches: *"},
+		{"tags", asked("", "push: {max: 2}"), asked("", "push: {tags: ['v*'], max: 2}"), "its runs may push more tags: v*"},
+		{"a larger number", asked(""), asked("", "push: {max: 4}"), "a run may push to 4 branches and tags, and not to 3"},
+		{"more bytes", asked("", "push: {maxBytes: 10}"), asked(""), "a run may push 67108864 bytes, and not 10"},
 		{"answers of a webhook", asked(""), asked("report: thread\n"), "its runs are answered where the events of webhook hook came from: thread"},
 		{"answers of an automation", asked("report: thread\n"), asked("report: thread\n", "report: [thread, check]"), "came from: check"},
+		{"an address", asked(""), asked("report: {url: 'https://ci.example.com/hooks', secretName: T}\n"), "https://ci.example.com/hooks is told of the runs that webhook hook starts"},
 		{"what the agent says", asked("report: thread\nreportText: link\n"), asked("report: thread\n"), "its answers to webhook hook have what the agent says"},
+		{
+			"answers by an integration", integrated("[]", "slack", "app_mention"), integrated("[{type: slack}]", "slack", "app_mention"),
+			"its runs are answered where the events of webhook hook came from: thread",
+		},
+		{
+			"replies", integrated("[{type: slack}]", "slack", "app_mention"), integrated(replies, "slack", "app_mention"),
+			"goes on with replies in the threads of webhook hook that it has answered",
+		},
+		{
+			"sessions", integrated("[]", "linear", "agent_session_created"), integrated("[{type: linear}]", "linear", "agent_session_created"),
+			"came from: thread; replies there go on with them",
+		},
+		{"outputs", asked(""), asked("", "outputs: {close: {}, addLabels: {allowed: [a]}}"), "its agent may ask the server for more: addLabels, close"},
+		{"wider outputs", asked("", "outputs: {addLabels: {allowed: [a]}, comment: {}, createPullRequest: {draft: true}}"), asked("", "outputs: {addLabels: {allowed: [a, b]}, comment: {max: 2}, createPullRequest: {}}"), "for more: comment, addLabels, createPullRequest"},
 		{"most of it deleted", many(5), many(1), "4 of 5 definitions are deleted"},
 	} {
 		narrow, widened := revision(t, c.narrow...), revision(t, c.widened...)
@@ -192,7 +223,7 @@ func TestBackTestSettles(t *testing.T) {
 	}
 	// Ten times as long is the most.
 	at := func(n int) sentDelivery {
-		return sentDelivery{"", begin.Add(time.Duration(n) * 9 * time.Second), nil, map[string]string{"a": "s"}}
+		return sentDelivery{at: begin.Add(time.Duration(n) * 9 * time.Second), after: map[string]string{"a": "s"}}
 	}
 	var sent []sentDelivery
 	for n := range 24 {
@@ -208,6 +239,40 @@ func TestBackTestSettles(t *testing.T) {
 	}
 	if !slices.Equal(which, []int{11, 23}) {
 		t.Errorf("the runs of %v start", which)
+	}
+}
+
+// TestBackTestWaits: a back-test counts the runs that would wait for a person, and says of how many it cannot
+// know (SPEC 26.1).
+func TestBackTestWaits(t *testing.T) {
+	r := newRecords()
+	r.SetSecret("HOOK_SECRET", "s")
+	cfg := r.config(&fake{})
+	hook := "secretName: HOOK_SECRET\nauthMode: signature\nsignatureScheme: github\napiSecretName: HOOK_SECRET\n"
+	event := map[string]string{"X-Github-Event": "issues"}
+	for i, sender := range []string{`"ada","id":1,"type":"User"`, `"eve","id":2,"type":"User"`, `"mal","id":3,"type":"User"`, `"robot[bot]","id":4,"type":"Bot"`} {
+		body := `{"action":"opened","issue":{"id":1,"number":7,"title":"T"},"repository":{"id":1,"full_name":"acme/app"},"sender":{"login":` + sender + `}}`
+		r.AddDelivery("whk_hook", fmt.Sprint("d", i), time.Time{}, match.Delivery{Headers: event, Body: []byte(body)})
+	}
+	automation := func(keys string) string {
+		return "---\nenvironmentId: env\n" + keys + "triggers:\n- {provider: github, event: issue_created}\n---\nDo it.\n"
+	}
+	cfg.Live.Swap(revision(t, "webhooks/hook.yaml", hook, "automations/a.md", automation("")))
+	for keys, want := range map[string]string{
+		"startedBy: [ada]\n":                                 "1, 0 wait; ",
+		"startedBy: [ada]\napproval: [outsiders]\n":          "3, 2 wait; ",
+		"approval: [start]\n":                                "4, 4 wait; ",
+		"startedBy: [ada, write]\napproval: [outsiders]\n":   "1, 0 wait; of up to 2 more, the sender was not asked",
+		"startedBy: [write]\napproval: [start, outsiders]\n": "0, 0 wait; of up to 3 more, the sender was not asked",
+	} {
+		p, err := New(cfg).Propose(t.Context(), tree("webhooks/hook.yaml", hook, "automations/a.md", automation(keys)), 10)
+		if err != nil || p.Diagnostics.HasErrors() || len(p.BackTests) != 1 {
+			t.Fatal(keys, err, p)
+		}
+		b := p.BackTests[0]
+		if got := fmt.Sprintf("%d, %d wait; %s", b.After, b.Waits, b.Assumed); !strings.HasPrefix(got, want) || want[len(want)-2:] == "; " && got != want {
+			t.Errorf("%q: %s, want %s", keys, got, want)
+		}
 	}
 }
 

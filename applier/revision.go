@@ -29,6 +29,24 @@ type Revision struct {
 	Definition  *factory.Factory
 	Webhooks    []*Webhook // sorted by name, disabled ones too
 	Automations []*Automation
+	Unset       []string // secrets that enabled definitions name and that are not set (BuildInput.Trial)
+}
+
+// NotSet says that a managed secret is not set, and how to set it. It is empty if the secret is set.
+func (r *Revision) NotSet(secret string) string {
+	if !slices.Contains(r.Unset, secret) {
+		return ""
+	}
+	return fmt.Sprintf("there is no managed secret %s; set it (triphammer secrets set %[1]s)", secret)
+}
+
+// NoCredential says why the sender's API is neither asked nor told of anything. It is empty if there
+// is a secret for that.
+func (w *Webhook) NoCredential() string {
+	if w.Def.APISecretName == "" {
+		return "needs apiSecretName in the webhook file"
+	}
+	return w.Revision.NotSet(w.Def.APISecretName)
 }
 
 // Webhook is a webhook of a revision, ready to serve.
@@ -172,6 +190,9 @@ type BuildInput struct {
 	Spec func(f *factory.Factory, a *factory.Automation) ([]byte, error)
 	// Lacks finds what cannot act on this server, for warnings; nil: nothing is looked for.
 	Lacks Lacks
+	// Trial allows that a secret is not set that proves no delivery: it is a warning, and what needs
+	// the secret is not done.
+	Trial bool
 }
 
 // Lacks returns, for one factory, the function that lists which parts of an automation's
@@ -235,10 +256,15 @@ func (b *builder) build(ctx context.Context) error {
 	var hooks, secrets []string
 	for _, w := range f.Webhooks {
 		hooks = append(hooks, w.Name)
-		for _, name := range []string{w.SecretName, w.APISecretName, w.AppTokenName} {
+		for _, name := range []string{w.SecretName, w.APISecretName, w.AppTokenName, w.Report.Hook.SecretName} {
 			if name != "" {
 				secrets = append(secrets, name)
 			}
+		}
+	}
+	for _, a := range f.Automations {
+		if name := a.Report.Hook.SecretName; name != "" {
+			secrets = append(secrets, name)
 		}
 	}
 	var err error
@@ -265,6 +291,9 @@ func (b *builder) build(ctx context.Context) error {
 			a.SpecHash = sha256.Sum256(a.Spec)
 		}
 		byDef[def] = a
+		if def.Enabled {
+			b.signer(def.Path, def.Report.Hook, values)
+		}
 		b.revision.Automations = append(b.revision.Automations, a)
 	}
 	known := make(map[string]bool)
@@ -275,6 +304,9 @@ func (b *builder) build(ctx context.Context) error {
 		}
 		known[w.UID] = true
 		b.verifier(w, values)
+		if def.Enabled {
+			b.signer(def.Path, def.Report.Hook, values)
+		}
 		w.Index = match.NewIndex(f.Candidates(def, w.UID))
 		for _, a := range f.Selecting(def, w.UID) {
 			w.Automations = append(w.Automations, byDef[a])
@@ -323,6 +355,38 @@ func (b *builder) warnOfLacks(ctx context.Context, f *factory.Factory) {
 	}
 }
 
+// signer checks the secret that signs messages to an address (SPEC 22.1).
+func (b *builder) signer(path string, hook factory.Hook, values map[string]SecretValue) {
+	if b.Secrets == nil || hook.SecretName == "" {
+		return
+	}
+	c := schema.Collector{Path: path}
+	hint := "triphammer secrets set " + hook.SecretName
+	if v, ok := values[hook.SecretName]; !ok {
+		b.unset(&c, hook.At, hook.SecretName, "report.secretName", "nothing is told to "+hook.URL)
+		b.Diagnostics = append(b.Diagnostics, c.Found...)
+		return
+	} else if err := hook.Suits(v.value); err != nil {
+		c.Error(hook.At, schema.BadSecret, "set another value: "+hint, fmt.Sprintf("secret %s cannot sign messages (report.secretName): %v", hook.SecretName, err))
+	}
+	if len(c.Found) > 0 {
+		b.Lacking[hook.SecretName] = values[hook.SecretName].Generation
+		b.Diagnostics = append(b.Diagnostics, c.Found...)
+	}
+}
+
+// unset reports that there is no secret that key names. without is what a trial goes without.
+func (b *builder) unset(c *schema.Collector, at schema.At, name, key, without string) {
+	text := fmt.Sprintf("there is no managed secret %s, which %s names", name, key)
+	report := c.Error
+	if b.Trial {
+		report, text = c.Warn, text+": "+without
+		b.revision.Unset = append(b.revision.Unset, name)
+	}
+	report(at, schema.MissingSecret, "set it: triphammer secrets set "+name, text)
+	b.Lacking[name] = 0
+}
+
 // verifier makes the verifier of a webhook with its secret (SPEC 4.5).
 func (b *builder) verifier(w *Webhook, values map[string]SecretValue) {
 	if b.Secrets == nil {
@@ -342,8 +406,11 @@ func (b *builder) verifier(w *Webhook, values map[string]SecretValue) {
 			b.Lacking[name] = v.Generation
 		}
 		if name != "" && !ok && w.Def.Enabled {
-			c.Error(w.Def.At, schema.MissingSecret, "set it: triphammer secrets set "+name, fmt.Sprintf("there is no managed secret %s, which %s names", name, key))
-			b.Lacking[name] = 0
+			without := "nothing comes over a connection"
+			if key == "apiSecretName" {
+				without = w.Def.Sender().Title + " is asked nothing, and no answer is sent"
+			}
+			b.unset(&c, w.Def.At, name, key, without)
 		}
 	}
 	if w.Def.SecretName == "" {

@@ -395,7 +395,7 @@ func sideBySide(b *testing.B, other, otherPath, address, path string, c, n int, 
 	return all
 }
 
-// BenchmarkIngress is acknowledged deliveries per second, each verified (HMAC),
+// BenchmarkIngress (R21) is acknowledged deliveries per second, each verified (HMAC),
 // checked, deduplicated, stored with fsync, matched, and its run enqueued, beside
 // the same HTTP library doing nothing.
 func BenchmarkIngress(b *testing.B) {

@@ -18,6 +18,7 @@ var guides embed.FS
 //go:embed screenshots/delivery-light-1280.png screenshots/delivery-dark-1280.png screenshots/delivery-unmatched-light-1280.png screenshots/delivery-unmatched-dark-1280.png screenshots/overview-light-1280.png screenshots/overview-dark-1280.png
 //go:embed screenshots/run-light-1280.png screenshots/run-dark-1280.png screenshots/run-failed-light-1280.png screenshots/run-failed-dark-1280.png screenshots/run-live-light-1280.png screenshots/run-live-dark-1280.png
 //go:embed screenshots/webhook-light-1280.png screenshots/webhook-dark-1280.png screenshots/webhook-new-light-1280.png screenshots/webhook-new-dark-1280.png
+//go:embed screenshots/answer-*.svg
 //go:embed screenshots/deliveries-light-375.png screenshots/deliveries-dark-375.png
 var Pictures embed.FS
 

@@ -11,6 +11,7 @@ import (
 	"triphammer/factory/filter"
 	"triphammer/factory/native"
 	"triphammer/schema"
+	"triphammer/schema/output"
 )
 
 // Automation is automations/<name>/automation.md.
@@ -24,6 +25,7 @@ type Automation struct {
 
 	Retry          Retry
 	Budget         Budget
+	Push           Push
 	Subject        *native.Template // what its events are about; nil: as the events themselves say
 	StartedBy      []string         // who may start it (SPEC 24.1), as the file says; nil: whoever can
 	MaxPerPerson   int64            // runs of one person in an hour (SPEC 24.1); 0: no limit
@@ -31,6 +33,8 @@ type Automation struct {
 	MaxRunsPerHour int64            // the server pauses the automation if it starts more; 0: the server's own limit
 	Overflow       bool             // what is more than MaxRunsPerHour waits, and does not pause the automation
 	PerSubject     string           // what an event does while a run for the same subject is queued or at work; empty: it starts another
+	Outputs        output.Allowed   // what its agent may ask the server for (SPEC 23.1)
+	Approval       Approval         // what waits for a person (SPEC 26.1)
 	Settle         time.Duration    // how long no further event of a subject may come before its run starts; 0: it starts at once
 }
 
@@ -99,6 +103,8 @@ func (l *loader) automation(d *document) *Automation {
 	if !l.opt.Strict {
 		l.bounds(d, a)
 		a.Report = report(d)
+		a.Outputs = outputs(d)
+		l.approval(d, a)
 	}
 	unnamed, named := 0, make(map[string]bool)
 	for i, n := range itemsOf(d.Root.Get("triggers")) {
@@ -124,6 +130,8 @@ func (l *loader) automation(d *document) *Automation {
 	if !l.opt.Strict {
 		l.starters(d, a)
 		l.subjectless(d, a)
+		l.pushes(d, a)
+		l.unperformed(d, a)
 	}
 	l.reported(d, a)
 	return a
@@ -151,6 +159,7 @@ func (l *loader) bounds(d *document, a *Automation) {
 		}
 	}
 	a.MaxPerPerson = int64(amount(d, "maxRunsPerPersonPerHour", maxPerHour))
+	a.Push = pushOf(d)
 	a.MaxRunsPerHour = int64(amount(d, "maxRunsPerHour", maxPerHour))
 	l.lines(d, a)
 	if a.Retry.Attempts = int(amount(d, "retry.attempts", maxAttempts)); a.Retry.Attempts > 1 {

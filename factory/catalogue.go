@@ -35,28 +35,6 @@ func buildCatalogue() map[string]map[string][]string {
 	return all
 }
 
-// aliases are other spellings of a canonical key, by provider. An alias of a key that takes
-// identifiers takes only a plain list of names.
-var aliases = buildAliases()
-
-func buildAliases() map[string]map[string]string {
-	all := make(map[string]map[string]string)
-	for _, sender := range native.Senders() {
-		for _, e := range sender.Events {
-			for _, k := range e.Keys {
-				if k.Alias == "" {
-					continue
-				}
-				if all[sender.Provider] == nil {
-					all[sender.Provider] = make(map[string]string)
-				}
-				all[sender.Provider][k.Alias] = k.Name
-			}
-		}
-	}
-	return all
-}
-
 // providers are the providers that triggers may name; with strict, only those that the
 // format publishes.
 func providers(strict bool) []string {

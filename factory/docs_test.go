@@ -73,7 +73,7 @@ name of a mapping. The keys of a Markdown file are in its front matter. **No eff
 	if !slices.Equal(documents, []string{"common"}) {
 		t.Errorf("not on the page: %v", documents)
 	}
-	b.WriteString("\n## Events\n\nThe events of each provider and the keys of their filters. This server fires the ones in bold, and only checks the others.\n")
+	b.WriteString("\n## Events\n\nThe events of each provider and the keys of their filters. This server fires those in bold. It checks the others, and never fires them.\n")
 	b.WriteString("A key takes a list of values, or `{in: […], not_in: […]}`.\n\n| provider | event | filter keys |\n| --- | --- | --- |\n")
 	for _, provider := range providers(false) {
 		for _, event := range eventsOf(provider) {
@@ -102,6 +102,28 @@ name of a mapping. The keys of a Markdown file are in its front matter. **No eff
 	fmt.Fprintf(&b, "\n## Headers of deliveries\n\nThese headers are kept with the deliveries of every webhook, and can be filtered on: `%s`.\n", strings.Join((&Webhook{}).KeptHeaders(), "`, `"))
 	b.WriteString(sourcesText())
 	page(t, "reference.md", b.String())
+}
+
+// aliases are other spellings of a canonical key, by provider. An alias of a key that takes
+// identifiers takes only a plain list of names.
+var aliases = buildAliases()
+
+func buildAliases() map[string]map[string]string {
+	all := make(map[string]map[string]string)
+	for _, sender := range native.Senders() {
+		for _, e := range sender.Events {
+			for _, k := range e.Keys {
+				if k.Alias == "" {
+					continue
+				}
+				if all[sender.Provider] == nil {
+					all[sender.Provider] = make(map[string]string)
+				}
+				all[sender.Provider][k.Alias] = k.Name
+			}
+		}
+	}
+	return all
 }
 
 // sourcesText says of each event of a sender which deliveries have it, and where each filter key has its values.

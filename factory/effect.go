@@ -24,7 +24,6 @@ var withoutEffect = []noEffect{
 	{kind: "factory", key: "credentialStrategy", instead: ownSecrets},
 	{kind: "factory", key: "cloudProviders", instead: ownSecrets},
 	{kind: "factory", key: "providers", instead: ownSecrets},
-	{kind: "factory", key: "integrations", instead: "none is attached"},
 	{kind: "factory", key: "selfImprovement", instead: "no agent is improved"},
 	{kind: "factory", key: "scorerDefaults", instead: "no run is scored"},
 	{kind: "factory", key: "scoring", instead: "no run is scored"},

@@ -16,7 +16,7 @@ func TestNoEffect(t *testing.T) {
 	trigger := "triggers: [{provider: webhook, event: received, filter: {webhook_ids: [whk_1]}}]\n"
 	files := tree(map[string]string{
 		"factory.yaml": "schemaVersion: v1alpha1\nname: X\nalias: x\ncredentialStrategy: EXECUTOR\nrepositories: [{owner: a, name: b}]\ncodeForges: [GITHUB]\n" +
-			"mcpServers: {m: {warpId: x}}\ncloudProviders: {aws: {roleArn: r}}\nproviders: {aws: {roleArn: r}}\nintegrations: [{type: slack}]\n" +
+			"mcpServers: {m: {warpId: x}}\ncloudProviders: {aws: {roleArn: r}}\nproviders: {aws: {roleArn: r}}\n\n" +
 			"selfImprovement: true\nscorerDefaults: {model: m}\nscoring: {enabled: true}\n" +
 			"agentDefaults:\n  " + strings.ReplaceAll(strings.TrimSpace(settings), "\n", "\n  ") + "\n",
 		"agents/lead/agent.md":    "---\nagentType: FOREMAN\n---\n",

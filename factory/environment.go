@@ -25,6 +25,9 @@ type Environment struct {
 	CommandAt               schema.At
 	Timeout, Idle           time.Duration
 	Network                 Network
+	Services                []Service
+	Models                  []string // that its runs may use; * stands for any text; empty: all
+	HostedTools             bool     // its runs may use what a provider does besides answering as a model
 	Budget                  Budget
 	Resources               Resources
 	Isolation               string // the weakest isolation that the environment accepts; empty: any
@@ -79,14 +82,16 @@ var variableName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
 
 // What a definition may ask for at most.
 const (
-	maxMinutes   = 7 * 24 * 60 // one week
-	maxSeconds   = 24 * 60 * 60
-	maxAttempts  = 10
-	maxPerHour   = 100_000
-	maxSpending  = 1e15 // of each key of a budget
-	maxMegabytes = 1 << 30
-	maxCPUs      = 1024
-	maxProcesses = 1 << 22
+	maxMinutes     = 7 * 24 * 60 // one week
+	maxSeconds     = 24 * 60 * 60
+	maxAttempts    = 10
+	maxPushed      = 1000
+	maxPushedBytes = 1 << 40
+	maxPerHour     = 100_000
+	maxSpending    = 1e15 // of each key of a budget
+	maxMegabytes   = 1 << 30
+	maxCPUs        = 1024
+	maxProcesses   = 1 << 22
 )
 
 func (l *loader) environment(d *document) *Environment {
@@ -129,6 +134,7 @@ func (l *loader) environment(d *document) *Environment {
 		}
 	}
 	e.Network = network(d)
+	e.Services, e.Models, e.HostedTools = services(d), textsOf(n.Get("models")), boolOf(n.Get("hostedTools"), false)
 	e.Budget = budget(d)
 	e.Resources = Resources{
 		Memory:    int64(amount(d, "resources.memoryMb", maxMegabytes)) << 20,
@@ -220,9 +226,14 @@ func repository(d *document, n *schema.Node, where string) Repository {
 	return r
 }
 
-// repositorySecrets notes the secrets of an environment's repositories, and warns of a
+// outsideSecrets notes the secrets of an environment's repositories and services, and warns of a
 // repository with access but without a secret.
-func (l *loader) repositorySecrets(d *document) {
+func (l *loader) outsideSecrets(d *document) {
+	for i, item := range itemsOf(d.Root.Get("services")) {
+		if n := item.Get("secretName"); n != nil {
+			l.deferSecrets(d, n.At, fmt.Sprintf("services[%d].secretName", i), []string{textOf(n)})
+		}
+	}
 	for i, item := range itemsOf(d.Root.Get("repositories")) {
 		where := fmt.Sprintf("repositories[%d]", i)
 		if n := item.Get("secret"); n != nil {

@@ -16,7 +16,9 @@ import (
 	"strconv"
 
 	"triphammer/factory/match"
+	"triphammer/factory/native"
 	"triphammer/schema"
+	"triphammer/schema/output"
 )
 
 // Limits of a tree (SPEC 2.5).
@@ -154,6 +156,23 @@ func (a *Automation) Selects(w *Webhook, uid string) bool {
 func (a *Automation) Candidate(w *Webhook, uid string) match.Candidate {
 	c := a.candidate(func(t *Trigger) bool { return t.Selects(w, uid) })
 	c.Accounts, c.Webhook = w.Accounts, w.Name
+	s := w.Sender()
+	_, asks := a.Outputs[output.Ask]
+	if s == nil || !w.Replies && !asks {
+		return c
+	}
+	c.Threads = w.Replies
+	if t := a.triggerOf(s); t != nil {
+		for _, e := range []*native.Event{s.Reply, s.Comment} {
+			if e != nil && (asks || e == s.Reply) {
+				who := t.StartedBy
+				if who != nil && who.Outsiders && c.ToQuestion(e) { // nobody waits for a reply whom nobody asked
+					who = &native.Starters{Roles: who.Roles, Names: who.Names}
+				}
+				c.Replies = append(c.Replies, &native.Trigger{Event: e, StartedBy: who})
+			}
+		}
+	}
 	return c
 }
 

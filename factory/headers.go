@@ -17,7 +17,7 @@ const SenderIDHeader = "X-Service-Delivery-Id"
 
 // keptHeaders are kept with the deliveries of every webhook, as senders spell them. It is
 // an allow-list, because any other header may be a credential.
-var keptHeaders = append(signature.EventHeaders(), "Content-Type", "Content-Encoding", "User-Agent", "X-Request-Id", SenderIDHeader)
+var keptHeaders = append(signature.EventHeaders(), "Content-Type", "Content-Encoding", "User-Agent", "X-Request-Id", "Traceparent", SenderIDHeader)
 
 // keptByAll has the canonical names of keptHeaders.
 var keptByAll = func() map[string]bool {

@@ -12,7 +12,7 @@ import (
 	"triphammer/schema"
 )
 
-// TestHostileRepositories: a commit is refused, soon and in little memory,
+// TestHostileRepositories (R24): a commit is refused, soon and in little memory,
 // whatever is in it (SPEC 2.4, 2.5).
 func TestHostileRepositories(t *testing.T) {
 	r := newHostileRepository(t)

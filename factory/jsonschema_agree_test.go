@@ -70,6 +70,9 @@ var unspokenRules = []unspoken{
 	{"x-triphammer-shared-header", "webhook", "secretName: X\ndeliveryIdHeader: content-type", "which tells no delivery from another", false},
 	{"x-triphammer-signature", "webhook", "secretName: X\nauthMode: signature\nsignatureScheme: github\nsignature: {header: X-Id}", "^signature: ", false},
 	{"x-triphammer-url-without-password", "environment", "repositories: [{url: 'https://a:b@git.example.com/x'}]", "holds a password", false},
+	{"x-triphammer-url", "environment", "services: [{name: a, url: 'https://a:99999', secretName: S, paths: [/]}]", "is not an address to which a secret may go", false},
+	{"x-triphammer-own-header", "environment", "services: [{name: a, url: 'https://a', secretName: S, paths: [/], header: user-agent}]", "is not the name of a header for a credential", false},
+	{"x-triphammer-services", "environment", "services: [{name: a, url: 'https://a', secretName: S, paths: [/]}]\nenv: {A_URL: x}", "would set the variable", false},
 	{"x-triphammer-disjoint", "automation", "triggers: [{provider: github, event: push, filter: {repos: {in: [a/b], not_in: [a/b]}}}]", "both in and not_in hold", false},
 	{
 		"x-triphammer-disjoint", "automation",

@@ -2,6 +2,7 @@ package factory
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -19,6 +20,7 @@ import (
 	"triphammer/factory/native"
 	"triphammer/factory/signature"
 	"triphammer/schema"
+	"triphammer/schema/output"
 )
 
 // The JSON Schemas of schema/ (SPEC 3.6) are made here of the tables that the
@@ -217,7 +219,11 @@ func (g *schemaGenerator) shape(shape *schema.Shape, path string) object {
 		list := s
 		if shape.Single != nil {
 			list = object{"type": "array"}
-			s["anyOf"] = []any{list, object{"enum": anys(shape.Single.Enum)}}
+			one := object{"enum": anys(shape.Single.Enum)}
+			s["anyOf"] = []any{list, one}
+			if len(shape.Keys) > 0 {
+				s["anyOf"] = []any{list, one, g.mapping(shape, path)}
+			}
 		} else {
 			typed("array")
 		}
@@ -229,23 +235,8 @@ func (g *schemaGenerator) shape(shape *schema.Shape, path string) object {
 			list["uniqueItems"], list["x-triphammer-unique-trimmed"] = true, true
 		}
 	case schema.TypeMap:
+		maps.Copy(s, g.mapping(shape, path))
 		typed("object")
-		properties, required := object{}, []any{}
-		for i := range shape.Keys {
-			k := &shape.Keys[i]
-			property := g.key(k, path+"."+k.Name)
-			if k.Default != "" {
-				property["default"] = json.RawMessage(k.Default)
-			}
-			properties[k.Name] = property
-			if k.Required {
-				required = append(required, k.Name)
-			}
-		}
-		s["properties"], s["additionalProperties"] = properties, false
-		if len(required) > 0 {
-			s["required"] = required
-		}
 	case schema.TypeMapOf:
 		typed("object")
 		if shape.Elem.Type != schema.Any {
@@ -253,6 +244,27 @@ func (g *schemaGenerator) shape(shape *schema.Shape, path string) object {
 		}
 	}
 	g.addRules(s, path)
+	return s
+}
+
+// mapping is the schema of a mapping with the keys of a shape.
+func (g *schemaGenerator) mapping(shape *schema.Shape, path string) object {
+	properties, required := object{}, []any{}
+	for i := range shape.Keys {
+		k := &shape.Keys[i]
+		property := g.key(k, path+"."+k.Name)
+		if k.Default != "" {
+			property["default"] = json.RawMessage(k.Default)
+		}
+		properties[k.Name] = property
+		if k.Required {
+			required = append(required, k.Name)
+		}
+	}
+	s := object{"type": "object", "properties": properties, "additionalProperties": false}
+	if len(required) > 0 {
+		s["required"] = required
+	}
 	return s
 }
 
@@ -391,6 +403,11 @@ var onWorker = object{"required": []any{"harness"}, "properties": object{"harnes
 // keptHost refuses to clear the host that such settings need.
 var keptHost = object{"if": onWorker, "then": object{"properties": object{"workerHost": object{"type": "string", "minLength": 1}}}}
 
+var (
+	reportURL    = merged(pattern(apiURL.String(), "an https address without a query"), object{"examples": []any{"https://ci.example.com/hooks/runs"}})
+	reportSecret = object{"x-triphammer-reference": "secrets", "examples": []any{"REPORT_SECRET"}}
+)
+
 // schemaRules is what the parser's code says about the keys of one file, by path.
 // An annotation x-triphammer-… stands where JSON Schema has no words for it.
 func schemaRules() map[string]object {
@@ -440,7 +457,7 @@ func schemaRules() map[string]object {
 				"then": object{"items": object{"properties": object{"type": pattern(padded("slack", "linear", "microsoft-teams"), "linear and jira exclude each other")}}},
 			}),
 		},
-		"factory.integrations[].slack":  {"properties": object{"autoRespondToThreadReplies": object{"type": "boolean", "description": "true: replies in a thread are answered without being mentioned."}}},
+		"factory.integrations[].slack":  {"properties": object{"autoRespondToThreadReplies": object{"type": "boolean", "description": "true: a reply in a thread that an automation has answered goes on with its conversation."}}},
 		"factory.integrations[].linear": {"properties": object{"teamIds": object{"type": "array", "items": object{"type": "string"}, "description": "Identifiers of teams."}}},
 		"factory.integrations[].jira":   {"properties": object{"projectKeys": object{"type": "array", "items": object{"type": "string"}, "description": "Keys of projects."}}},
 		"factory.integrations[].type": merged(
@@ -449,9 +466,16 @@ func schemaRules() map[string]object {
 		"factory.agentDefaults": {"allOf": all(oneModel, keptHost, object{"if": onWorker, "then": object{"required": []any{"workerHost"}}})},
 		"agent":                 {"allOf": all(oneModel, keptHost)},
 
-		"automation":        {"allOf": all(oneModel, keptHost), "definitions": filterDefinitions()},
-		"automation.agent":  {"x-triphammer-reference": "agents"},
-		"automation.settle": merged(pattern(settles.String(), "seconds, minutes or 1h is expected, from 1s to 1h"), object{"examples": []any{"30s"}}),
+		"automation": {
+			"allOf": all(oneModel, keptHost, object{
+				"if":   object{"required": []any{"approval"}, "properties": object{"approval": object{"type": "array", "contains": object{"const": "outsiders"}}}},
+				"then": object{"required": []any{"startedBy"}},
+			}),
+			"definitions": filterDefinitions(),
+		},
+		"automation.agent":           {"x-triphammer-reference": "agents"},
+		"automation.approvalTimeout": merged(pattern(approvalTimes.String(), "minutes or hours are expected, from 5m to 720h"), object{"examples": []any{"24h"}}),
+		"automation.settle":          merged(pattern(settles.String(), "seconds, minutes or 1h is expected, from 1s to 1h"), object{"examples": []any{"30s"}}),
 		"automation.subject": merged(
 			pattern(`^[^{}]*(\{[^ \t\n\f\r.{}\[\]]+(\.[^ \t\n\f\r.{}\[\]]+)*\}[^{}]*)+$`, "{a.b} stands for the value at a.b of the payload, and there is at least one"),
 			object{"examples": []any{"{service.name}/{alert.id}"}}),
@@ -485,11 +509,15 @@ func schemaRules() map[string]object {
 			}}, "required": []any{"apiSecretName", "signatureScheme"}}),
 			"then": object{"required": []any{"apiURL"}},
 		})},
-		"webhook.apiSecretName": {"x-triphammer-reference": "secrets", "examples": []any{"GITHUB_API_TOKEN"}},
-		"webhook.appTokenName":  {"x-triphammer-reference": "secrets", "x-triphammer-tree": "Enabled webhooks have different ones.", "examples": []any{"SLACK_APP_TOKEN"}},
-		"webhook.apiURL":        merged(pattern(apiURL.String(), "an https address without a query"), object{"examples": []any{"https://github.example.com/api/v3"}}),
-		"webhook.accounts":      {"examples": []any{[]any{"shop-bot"}}},
-		"webhook.accounts[]":    pattern("^["+blanks+"]*[^@"+blanks+"]", "must not be blank, nor begin with @"),
+		"webhook.report.url":           reportURL,
+		"webhook.report.secretName":    reportSecret,
+		"automation.report.url":        reportURL,
+		"automation.report.secretName": reportSecret,
+		"webhook.apiSecretName":        {"x-triphammer-reference": "secrets", "examples": []any{"GITHUB_API_TOKEN"}},
+		"webhook.appTokenName":         {"x-triphammer-reference": "secrets", "x-triphammer-tree": "Enabled webhooks have different ones.", "examples": []any{"SLACK_APP_TOKEN"}},
+		"webhook.apiURL":               merged(pattern(apiURL.String(), "an https address without a query"), object{"examples": []any{"https://github.example.com/api/v3"}}),
+		"webhook.accounts":             {"examples": []any{[]any{"shop-bot"}}},
+		"webhook.accounts[]":           pattern("^["+blanks+"]*[^@"+blanks+"]", "must not be blank, nor begin with @"),
 		"webhook.signature": {"x-triphammer-signature": "The scheme says which keys it takes; hmac, ed25519 and token_header need header.", "examples": []any{
 			object{"header": "X-Signature", "prefix": "sha256="},
 		}},
@@ -536,6 +564,19 @@ func schemaRules() map[string]object {
 			"minItems": 1, "items": merged(object{"type": "string", "maxLength": hosts.MaxText}, pattern(hosts.Syntax, "a host, such as api.example.com or *.example.com:443")),
 			"if": object{"type": "string"}, "then": object{"enum": []any{"on", "off"}},
 		},
+		"environment.services": {"x-triphammer-services": "The variables of services differ from each other, and from those of env and secrets."},
+		"environment.services[].name": merged(pattern(serviceName.String(), "small letters, digits and dashes, the first a letter"), object{
+			"allOf": all(object{"not": object{"pattern": notService.String()}, "errorMessage": "agents and the server use the variable themselves"}),
+		}),
+		"environment.services[].url": merged(pattern(serviceURL.String(), "an https:// address without a user"), object{"x-triphammer-url": true, "examples": []any{"https://sentry.io/api/0"}}),
+		"environment.services[].header": merged(pattern(serviceHeader.String(), "the name of a header"), object{
+			"examples":                []any{"PRIVATE-TOKEN", "Authorization: Bearer"},
+			"x-triphammer-own-header": true,
+		}),
+		"environment.services[].paths[]": merged(pattern(servicePath.String(), "a path below url"), object{
+			"examples": []any{"/issues/*/comments", "/projects/**"},
+			"allOf":    all(object{"not": object{"pattern": `\*\*/|\*\*.|[^/]\*\*`}, "errorMessage": "** stands at the end for the rest"}),
+		}),
 		"environment.isolation": {"examples": anys(schema.Isolations)},
 
 		"tests[]": {"allOf": all(object{
@@ -577,9 +618,18 @@ func schemaRules() map[string]object {
 		"automation.budget.usdPerDay": maxSpending, "automation.budget.tokensPerDay": maxSpending,
 		"automation.retry.attempts": maxAttempts, "automation.retry.delaySeconds": maxSeconds, "automation.maxRunsPerHour": maxPerHour,
 		"automation.maxRunsPerPersonPerHour": maxPerHour,
+		"automation.push.max":                maxPushed, "automation.push.maxBytes": maxPushedBytes,
 	} {
 		rules[path] = merged(rules[path], object{"exclusiveMinimum": 0, "maximum": most})
 	}
+	for _, k := range output.Kinds {
+		for _, b := range k.Bounds {
+			if b.Type == output.Count {
+				rules["automation.outputs."+k.Name+"."+b.Name] = object{"exclusiveMinimum": 0, "maximum": cmp.Or(b.Most, output.MaxRequests)}
+			}
+		}
+	}
+	rules["automation.outputs.createIssue.repositories[]"] = pattern(strings.ReplaceAll(ownerName.String(), `\s`, " \t\n\f\r"), "OWNER/NAME")
 	return rules
 }
 

@@ -1,5 +1,7 @@
 package factory
 
+import "triphammer/schema/output"
+
 // schemaTexts is what an editor says about a key: by document and path, with []
 // for the items of a list and * for the values of a mapping with free keys. The
 // document common has the keys that several documents share.
@@ -57,17 +59,17 @@ var schemaTexts = map[string]string{
 	"factory.mcpServers":                     "MCP servers that every agent has, beside its own; by name.",
 	"factory.cloudProviders":                 "Cloud accounts that runs may act in by workload identity.",
 	"factory.providers":                      "Old name of cloudProviders.",
-	"factory.integrations":                   "Services that are attached. Omitted: left as they are; []: all are detached.",
-	"factory.integrations[]":                 "An attached service.",
+	"factory.integrations":                   "Services whose events are answered in the thread, unless report says something else.",
+	"factory.integrations[]":                 "A service that the factory answers.",
 	"factory.integrations[].type":            "slack, linear, jira or microsoft-teams; linear and jira exclude each other.",
 	"factory.integrations[].slack":           "Settings of Slack. How files spell them is not published: other keys are taken with a warning.",
-	"factory.integrations[].linear":          "Settings of Linear. How files spell them is not published: other keys are taken with a warning.",
-	"factory.integrations[].jira":            "Settings of Jira. How files spell them is not published: other keys are taken with a warning.",
+	"factory.integrations[].linear":          "Settings of Linear, without effect on this server. How files spell them is not published: other keys are taken with a warning.",
+	"factory.integrations[].jira":            "Settings of Jira, without effect on this server. How files spell them is not published: other keys are taken with a warning.",
 	"factory.integrations[].microsoft-teams": "Settings of Microsoft Teams.",
 	"factory.selfImprovement":                "Whether agents are improved by what scorers say; what is in it is not published and not checked.",
 	"factory.scorerDefaults":                 "Settings of scorers that say nothing else; what is in it is not published and not checked.",
 	"factory.scoring":                        "How runs are scored; what is in it is not published and not checked.",
-	"factory.integrations[].microsoft-teams.autoRespondToThreadReplies": "true: replies in a thread are answered without being mentioned.",
+	"factory.integrations[].microsoft-teams.autoRespondToThreadReplies": "true: a reply in a thread that an automation has answered goes on with its conversation.",
 	"factory.agentDefaults": "Settings that agents and automations inherit.",
 
 	"agent":                    "Front matter of agents/<name>/agent.md; the text below it is the agent's prompt.",
@@ -87,17 +89,32 @@ var schemaTexts = map[string]string{
 	"automation.budget.turns":             "Turns of one run.",
 	"automation.budget.usdPerDay":         "Cost of all its runs of a day in US dollars.",
 	"automation.budget.tokensPerDay":      "Tokens of all its runs of a day.",
+	"automation.push":                     "What its runs may push to repositories that they reach with a secret.",
+	"automation.push.branches":            "Branches, where * stands for any text, and event for the branch of the pull request that the event is about. The default branch counts only if it is named without *.",
+	"automation.push.branches[]":          "A branch, or a pattern.",
+	"automation.push.tags":                "Tags, where * stands for any text. Omitted: no tag.",
+	"automation.push.tags[]":              "A tag, or a pattern.",
+	"automation.push.max":                 "Branches and tags of one attempt of a run.",
+	"automation.push.maxBytes":            "Bytes of all pushes of one attempt of a run.",
 	"automation.subject":                  "What its events are about: {a.b} stands for the value at a.b of the payload. Omitted: as the events of senders say themselves.",
 	"automation.startedBy":                "Who may start it: write, member, owner, author, or logins. Omitted: whoever can cause its events.",
+	"automation.approval":                 "What waits for the decision of a person: start, each run before it starts; outsiders, the runs of people whom startedBy does not list, instead of starting nothing; outputs, what its agents ask for.",
+	"automation.approval[]":               "What waits: start, outsiders or outputs.",
+	"automation.approvers":                "Whose replies in the thread approve or decline what waits: write, member or owner, or logins. Without it, those with write access, on GitHub and GitLab.",
+	"automation.approvers[]":              "Who may approve: write, member, owner, or a login.",
+	"automation.approvalTimeout":          "How long something waits for a person before it is declined, from 5m to 720h, such as 24h.",
 	"automation.startedBy[]":              "A role at the sender (write, member, owner, author), or a login; a login that is spelled as a role begins with @.",
 	"automation.maxRunsPerPersonPerHour":  "More runs of one person in an hour start nothing.",
-	"automation.report":                   "What is told of its runs where their events came from, in place of the webhook's report: none, thread, check, or a list of both.",
+	"automation.report":                   "What is told of its runs where their events came from, in place of the webhook's report: none, thread, check, or a list of both. Or an address that is told of them: {url, secretName}.",
 	"automation.report[]":                 "thread: a comment or reply; check: the state of the commit.",
+	"automation.report.url":               "Address that gets a signed message when a run starts and when it ends: https, or http on this machine.",
+	"automation.report.secretName":        "Name of the managed secret that signs these messages as Standard Webhooks describes (whsec_…): triphammer secrets set NAME.",
 	"automation.reportText":               "What a thread is told in place of the webhook's reportText. full: also the agent's last message; link: the outcome and the link to the run alone.",
 	"automation.perSubject":               "What an event does while a run of this automation for the same subject is queued or at work. parallel starts another run; queue makes the new run wait; replace cancels the older run, and starts the new one when that has ended; skip starts nothing; continue makes the new run a follow-up in the conversation of the older one.",
 	"automation.settle":                   "How long no further event of the subject may come before the run of the newest one starts, from 1s to 1h, such as 30s. In all, the first event waits at most ten times as long.",
 	"automation.overflow":                 "What runs above maxRunsPerHour do. pause pauses the automation; queue makes them wait until the hour has room.",
 	"automation.maxRunsPerHour":           "If it starts more runs in an hour, it is paused.",
+	"automation.outputs":                  "What the agent may ask the server to do after the run has succeeded. Nothing else is done.",
 	"automation.triggers":                 "What starts a run. One delivery starts at most one run, however many triggers match.",
 	"automation.triggers[]":               "An event that starts a run.",
 	"automation.triggers[].provider":      "Where the event comes from.",
@@ -131,8 +148,10 @@ var schemaTexts = map[string]string{
 	"webhook.appTokenName":               "Name of the managed secret with the app-level token (xapp-…) that opens the connection.",
 	"webhook.apiSecretName":              "Name of the managed secret with which the sender's API is asked for what its deliveries lack: files of a pull request, names of channels.",
 	"webhook.apiURL":                     "Address of the sender's API, if it is not that of its own service: https://HOST/api/v3 of a GitHub Enterprise Server.",
-	"webhook.report":                     "What is told of the runs of its events, where the events came from: none, thread, check, or a list of both. It needs apiSecretName.",
+	"webhook.report":                     "What is told of the runs of its events, where the events came from: none, thread, check, or a list of both, which need apiSecretName. Or an address that is told of them: {url, secretName}.",
 	"webhook.report[]":                   "thread: a comment or reply; check: the state of the commit.",
+	"webhook.report.url":                 "Address that gets a signed message when a run starts and when it ends: https, or http on this machine.",
+	"webhook.report.secretName":          "Name of the managed secret that signs these messages as Standard Webhooks describes (whsec_…): triphammer secrets set NAME.",
 	"webhook.reportText":                 "What a thread is told. full: also the agent's last message; link: the outcome and the link to the run alone.",
 	"webhook.enabled":                    "false: every delivery is answered 404; nothing is deleted.",
 
@@ -168,12 +187,25 @@ var schemaTexts = map[string]string{
 	"environment.setupCommands[]":         "A shell command.",
 	"environment.env":                     "Plain variables of the agent; names that begin with TRIPHAMMER_ are the server's.",
 	"environment.env.*":                   "Value of the variable, in quotes if it is not text.",
-	"environment.secrets":                 "Names of managed secrets, each of which becomes a variable of that name.",
+	"environment.secrets":                 "Names of managed secrets; each becomes a variable of that name.",
 	"environment.secrets[]":               "Name of a managed secret.",
 	"environment.command":                 "Starts the agent, which reads its prompt on standard input. Omitted: the harness is started.",
 	"environment.command[]":               "The program, then its arguments.",
 	"environment.timeoutMinutes":          "The longest that a run may take, in minutes; at most a week.",
 	"environment.idleMinutes":             "The longest that a run may be silent, in minutes; at most a week.",
+	"environment.services":                "HTTP services that a run reaches by its gateway, which adds the credential outside the run.",
+	"environment.services[]":              "A service. The run finds its address in the variable NAME_URL.",
+	"environment.services[].name":         "Name, such as sentry: its variable is SENTRY_URL.",
+	"environment.services[].url":          "Address, such as https://sentry.io/api/0; http only on this machine. No redirect is followed.",
+	"environment.services[].secretName":   "Managed secret with the credential. It stays outside the run.",
+	"environment.services[].header":       "Header with the credential; after a colon, what comes before it. What the run sends in this header is replaced.",
+	"environment.services[].methods":      "Methods that a run may use.",
+	"environment.services[].methods[]":    "Method.",
+	"environment.services[].paths":        "Paths below url that a run may ask for.",
+	"environment.services[].paths[]":      "Path, such as /issues/*/comments: * stands for a part without a slash, ** at the end for the rest.",
+	"environment.models":                  "Models that a run may use whose key is outside. Default: all.",
+	"environment.models[]":                "Model as its provider names it, or PROVIDER/MODEL; * stands for any text.",
+	"environment.hostedTools":             "true: a run may use what its model's provider does besides answering: hosted tools such as web search, remote MCP servers, addresses and stored files as input. Budgets do not count what these cost beside tokens.",
 	"environment.network":                 "What a run may reach: on, off, or a list of hosts.",
 	"environment.budget":                  "What a run may use up. An omitted key is no limit.",
 	"environment.budget.usd":              "Cost in US dollars.",
@@ -198,7 +230,7 @@ var schemaTexts = map[string]string{
 	"tests[].headers.*":   "Value of the header.",
 	"tests[].payload":     "The payload, written here; instead of payloadFile.",
 	"tests[].payloadFile": "File with the payload, a path from tests/; instead of payload.",
-	"tests[].expect":      "Names of the automations that would start; [] for none.",
+	"tests[].expect":      "Names of the automations that would start; []: nothing starts.",
 	"tests[].expect[]":    "Name of an automation.",
 
 	"scorer":                      "Front matter of scorers/<slug>/scorer.md; the text below it is the rubric.",
@@ -249,4 +281,18 @@ var schemaTexts = map[string]string{
 	"benchmark_suite_task.sourceRunId":        "Run that the task was made of.",
 	"benchmark_suite_task.startingRepoRefs":   "Commits that the repositories are at when it starts.",
 	"benchmark_suite_task.startingRepoRefs[]": "github.com:OWNER/REPO@ or gitlab.com:…@ and the 40 digits of a commit.",
+}
+
+// The table of outputs says what its keys mean.
+func init() {
+	for _, k := range output.Kinds {
+		at := "automation.outputs." + k.Name
+		schemaTexts[at] = k.Doc
+		for _, b := range k.Bounds {
+			schemaTexts[at+"."+b.Name] = b.Doc
+			if b.Type == output.Texts {
+				schemaTexts[at+"."+b.Name+"[]"] = "An entry of the list."
+			}
+		}
+	}
 }

@@ -105,6 +105,7 @@ type loader struct {
 	foreman      *Agent
 	environments map[string]*Environment
 	automations  map[string]bool
+	attached     []attached
 	listings     map[string]map[string]fs.DirEntry // of folders, by name
 	payloads     map[string][]byte
 	skillTexts   map[string][]byte // of the files of skills, by path

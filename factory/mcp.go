@@ -3,6 +3,8 @@ package factory
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -20,6 +22,21 @@ type MCPServer struct {
 	Env     map[string]string `json:"env,omitempty"`
 	URL     string            `json:"url,omitempty"`
 	Headers map[string]string `json:"headers,omitempty"`
+	// Outside are the variables in Headers of a definition, which may stand for managed secrets that the
+	// run does not have. Who asks for a run cannot name such secrets.
+	Outside []string `json:"outside,omitempty"`
+}
+
+// Variable matches a reference to a variable of the run in a value of an MCP server.
+var Variable = regexp.MustCompile(`\$\{([A-Za-z_][A-Za-z0-9_]*)\}`)
+
+// Variables are the variables to which a value refers.
+func Variables(value string) []string {
+	var all []string
+	for _, m := range Variable.FindAllStringSubmatch(value, -1) {
+		all = append(all, m[1])
+	}
+	return all
 }
 
 // mcpServers reads a mapping of servers, sorted by name.
@@ -97,6 +114,7 @@ func mcpServer(d *document, f schema.Field, where string, strict bool) MCPServer
 		Name: f.Key, WarpID: strings.TrimSpace(textOf(n.Get("warpId"))), Command: textOf(n.Get("command")), Args: wordsOf(n.Get("args")),
 		Env: plainTexts(n.Get("env")), URL: textOf(n.Get("url")), Headers: plainTexts(n.Get("headers")),
 	}
+	m.Outside = Variables(strings.Join(slices.Sorted(maps.Values(m.Headers)), "\n"))
 	kind := "" // the first key that says what kind of server it is
 	for _, key := range []string{"warpId", "command", "url"} {
 		switch {

@@ -3,7 +3,6 @@ package factory
 import (
 	"cmp"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"unicode"
@@ -31,7 +30,7 @@ func (l *loader) build(root *document) {
 			d.Budget = l.budget
 			warnOfOldNames(d)
 			l.deferSecrets(d, d.Root.KeyAt("secrets"), "secrets", e.Secrets)
-			l.repositorySecrets(d)
+			l.outsideSecrets(d)
 			f.Environments = append(f.Environments, e)
 			l.environments[e.Name] = e
 		}
@@ -45,6 +44,9 @@ func (l *loader) build(root *document) {
 			d.Error(schema.At{}, schema.TooMany, "delete it, or make another factory", fmt.Sprintf("a factory has at most %d webhooks; this is number %d by name", MaxWebhooks, n))
 		}
 	}
+	if root != nil {
+		l.integrate(root)
+	}
 	for _, d := range l.of("agent") {
 		a := l.agent(d)
 		f.Agents = append(f.Agents, a)
@@ -53,6 +55,9 @@ func (l *loader) build(root *document) {
 	l.foremanRule()
 	for _, d := range l.of("automation") {
 		f.Automations = append(f.Automations, l.automation(d))
+	}
+	if root != nil {
+		l.attachedTo(root)
 	}
 	l.scorers()
 	l.benchmarks()
@@ -89,7 +94,6 @@ func (l *loader) root(d *document) {
 	l.checkRepositories(d)
 	f.Repositories = l.repositories(d)
 	f.MCPServers = l.mcpServers(d, n.Get("mcpServers"), "mcpServers")
-	l.checkIntegrations(d)
 	defaults := n.Get("agentDefaults")
 	if l.opt.Strict {
 		checkForges(d)
@@ -158,57 +162,6 @@ func (l *loader) checkRepositories(d *document) {
 			d.Error(r.At, schema.DuplicateKey, "take one of them out", fmt.Sprintf("repository %s is listed twice", id))
 		}
 		seen[id] = true
-	}
-}
-
-// integrationSettings are the settings of integrations that the published client names. How
-// files spell them is not published: we spell them as the settings of Microsoft Teams.
-var integrationSettings = map[string]schema.Key{
-	"slack":  {Name: "autoRespondToThreadReplies", Shape: schema.Shape{Type: schema.TypeBool}},
-	"linear": {Name: "teamIds", Shape: schema.Shape{Type: schema.TypeList, Elem: &schema.Shape{Type: schema.TypeString}}},
-	"jira":   {Name: "projectKeys", Shape: schema.Shape{Type: schema.TypeList, Elem: &schema.Shape{Type: schema.TypeString}}},
-}
-
-// checkSettings checks the settings of an integration. A key that is not known may be another
-// spelling, so only --strict refuses it.
-func (l *loader) checkSettings(d *document, settings *schema.Node, known schema.Key, where string) {
-	for _, f := range settings.Fields {
-		report := d.Warn
-		switch {
-		case f.Key == known.Name:
-			schema.Check(d.Collector, f.Value, &known.Shape, where+"."+f.Key)
-			continue
-		case l.opt.Strict:
-			report = d.Error
-		}
-		report(f.At, schema.UnknownField, schema.Newer(d.OneOf(f.Key, []string{known.Name})), fmt.Sprintf("unknown key %q", where+"."+f.Key))
-	}
-}
-
-func (l *loader) checkIntegrations(d *document) {
-	known := append([]string{"microsoft-teams"}, slices.Sorted(maps.Keys(integrationSettings))...)
-	seen := make(map[string]bool)
-	for at, i := range itemsOf(d.Root.Get("integrations")) {
-		for _, f := range i.Fields {
-			if setting, ok := integrationSettings[f.Key]; ok {
-				l.checkSettings(d, f.Value, setting, fmt.Sprintf("integrations[%d].%s", at, f.Key))
-			}
-		}
-		n := i.Get("type")
-		if n == nil || n.Kind != schema.String {
-			continue
-		}
-		t := strings.ToLower(strings.TrimSpace(n.Text))
-		switch {
-		case t != "" && !slices.Contains(known, t):
-			d.Error(n.At, schema.InvalidValue, schema.Newer(d.OneOf(t, known)), fmt.Sprintf("integrations cannot have the type %q", n.Text))
-		case seen[t]:
-			d.Error(n.At, schema.DuplicateKey, "take one of them out", fmt.Sprintf("integration %q is listed twice", t))
-		}
-		seen[t] = true
-	}
-	if seen["linear"] && seen["jira"] {
-		d.Error(d.Root.KeyAt("integrations"), schema.InvalidValue, "keep one of them", "integrations linear and jira exclude each other")
 	}
 }
 

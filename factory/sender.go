@@ -59,7 +59,7 @@ func (l *loader) connect(d *document, w *Webhook) {
 	l.later(d, d.Root.KeyAt("appTokenName"), "appTokenName", kindSecret, w.AppTokenName)
 	for _, other := range l.factory.Webhooks {
 		if w.Enabled && other.Enabled && other.AppTokenName == w.AppTokenName {
-			d.Error(d.Root.KeyAt("appTokenName"), schema.InvalidValue, "let one webhook take the events of the app, and automations select by filters",
+			d.Error(d.Root.KeyAt("appTokenName"), schema.InvalidValue, "make one webhook take the events of the app, and select by the automations' filters",
 				fmt.Sprintf("appTokenName: %s opens a connection for %s already, and Slack gives each event to one connection only", w.AppTokenName, other.Path))
 		}
 	}

@@ -32,6 +32,7 @@ func (l *loader) starters(d *document, a *Automation) {
 		d.Warn(at, schema.AnybodyStarts, "add write, or logins, or take author out", "startedBy: [author] restricts nothing: anybody can open an issue, and is its author then")
 	}
 	list := native.ParseStarters(a.StartedBy)
+	list.Outsiders = a.Approval.Outsiders
 	roles := slices.ContainsFunc(list.Roles, func(role string) bool { return role != native.RoleAuthor })
 	var asked []*native.Sender
 	refused := len(a.StartedBy) == 0 // reported before
@@ -114,6 +115,6 @@ func (l *loader) asksWho(d *document, s *native.Sender, at schema.At) {
 	if path != "" {
 		title := s.Title
 		d.Warn(at, schema.NoSender, fmt.Sprintf("add apiSecretName: NAME to %s, with a secret that %s's API takes", path, title),
-			fmt.Sprintf("startedBy: deliveries of %s do not say of everybody what they may do, and no webhook can ask: those of whom they do not say it start nothing", title))
+			fmt.Sprintf("startedBy: deliveries of %s do not say of everybody what they may do, and no webhook can ask: those about whom they are silent start nothing", title))
 	}
 }

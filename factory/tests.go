@@ -22,6 +22,7 @@ type Test struct {
 	schema.At
 	Webhook string
 	Payload []byte
+	File    string            // with the payload, in the factory; empty: the test itself has it
 	Headers map[string]string // headers of the delivery, by canonical name
 	// Answers are what the sender's API answers, by the names of native.Ask.
 	Answers map[string][]string
@@ -117,6 +118,7 @@ func (l *loader) payload(t *Test, n *schema.Node) string {
 		return fmt.Sprintf("payloadFile %q is not within tests/", file)
 	}
 	var problem string
+	t.File = name
 	if t.Payload, problem = l.payloadFile(name); problem != "" {
 		return problem
 	}

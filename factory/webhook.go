@@ -27,6 +27,7 @@ type Webhook struct {
 	APISecretName    string   // secret with the credential for the sender's API; empty: the API is not asked (SPEC 16.3)
 	APIURL           string   // address of the sender's API; empty: the address of the sender's own service
 	Report           Report   // what is told of the runs of its events
+	Replies          bool     // a reply in a thread goes on with the run that was told there (SPEC 21.6)
 	Enabled          bool
 }
 

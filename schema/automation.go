@@ -1,6 +1,11 @@
 package schema
 
-import "slices"
+import (
+	"slices"
+	"strconv"
+
+	"triphammer/schema/output"
+)
 
 // Automation is the shape of automations/<name>/automation.md.
 var Automation = Shape{Type: TypeMap, Keys: append(slices.Clone(Settings.Keys),
@@ -22,7 +27,17 @@ var Automation = Shape{Type: TypeMap, Keys: append(slices.Clone(Settings.Keys),
 	Key{Name: "maxRunsPerHour", Own: true, Default: "60", Shape: integer},
 	Key{Name: "startedBy", Own: true, Shape: Shape{Type: TypeList, NonEmpty: true, Elem: &nonBlank}},
 	Key{Name: "maxRunsPerPersonPerHour", Own: true, Shape: integer},
+	Key{Name: "approval", Own: true, Shape: Shape{Type: TypeList, NonEmpty: true, Unique: true, Elem: &Shape{Type: TypeString, Enum: []string{"start", "outsiders", "outputs"}}}},
+	Key{Name: "approvers", Own: true, Shape: Shape{Type: TypeList, NonEmpty: true, Elem: &nonBlank}},
+	Key{Name: "approvalTimeout", Own: true, Default: `"24h"`, Shape: nonBlank},
 	Key{Name: "overflow", Own: true, Default: `"pause"`, Shape: Shape{Type: TypeString, Enum: []string{"pause", "queue"}}},
+	Key{Name: "push", Own: true, Shape: Shape{Type: TypeMap, Keys: []Key{
+		{Name: "branches", Default: `["triphammer/*","event"]`, Shape: Shape{Type: TypeList, NonEmpty: true, Elem: &nonBlank}},
+		{Name: "tags", Shape: Shape{Type: TypeList, Elem: &nonBlank}},
+		{Name: "max", Default: "3", Shape: integer},
+		{Name: "maxBytes", Default: "67108864", Shape: integer},
+	}}},
+	Key{Name: "outputs", Own: true, Shape: Shape{Type: TypeMap, Keys: outputs()}},
 	Key{Name: "triggers", Required: true, Shape: Shape{Type: TypeList, NonEmpty: true, Elem: &Shape{Type: TypeMap, Keys: []Key{
 		{Name: "provider", Required: true, Ruled: true, Shape: nonBlank},
 		{Name: "event", Required: true, Ruled: true, Shape: nonBlank},
@@ -33,3 +48,20 @@ var Automation = Shape{Type: TypeMap, Keys: append(slices.Clone(Settings.Keys),
 		}}},
 	}}}},
 )}
+
+// outputs are the kinds that an agent may ask for, with their bounds (SPEC 23.1).
+func outputs() (keys []Key) {
+	for _, k := range output.Kinds {
+		shape := Shape{Type: TypeMap, Whole: true}
+		for _, b := range k.Bounds {
+			of := map[output.Type]Shape{output.Count: integer, output.Flag: boolean, output.Text: nonBlank, output.Texts: {Type: TypeList, NonEmpty: true, Unique: true, Elem: &nonBlank}}[b.Type]
+			key := Key{Name: b.Name, Required: b.Required, Shape: of}
+			if b.Default > 0 {
+				key.Default = strconv.Itoa(b.Default)
+			}
+			shape.Keys = append(shape.Keys, key)
+		}
+		keys = append(keys, Key{Name: k.Name, Shape: shape})
+	}
+	return keys
+}

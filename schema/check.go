@@ -19,7 +19,8 @@ type Shape struct {
 	Unique   bool     // the list's items, trimmed, are all different
 	Single   *Shape   // of a List: the shape of one value that may stand in its place
 	Elem     *Shape   // shape of a List's items or a MapOf's values
-	Keys     []Key    // keys of a Map
+	Keys     []Key    // keys of a Map; of a List: of a mapping that may stand in its place
+	Whole    bool     // a Map that is one value, because to have it means something without any key
 	Code     string   // code of every finding about the value; if empty, it depends on the finding
 }
 
@@ -56,7 +57,11 @@ func Check(c *Collector, n *Node, shape *Shape, name string) {
 	if n.broken || n.Kind == Null && shape.Nullable {
 		return
 	}
-	if shape.Single != nil && n.Kind != List {
+	switch {
+	case shape.Type == TypeList && len(shape.Keys) > 0 && n.Kind == Mapping:
+		checkMap(c, n, shape, name)
+		return
+	case shape.Single != nil && n.Kind != List:
 		shape = shape.Single
 	}
 	if !shape.accepts(n.Kind) {

@@ -46,9 +46,13 @@ var Codes = []Code{
 		AnybodyStarts, "On a public repository, anybody can start the runs of an automation: with a comment, an issue, a review or a pull request from a fork.",
 		"Say who may: `startedBy: [write]` in the automation's file. The rules are in definitions.md.",
 	},
+	{
+		HeldPush, "An automation speaks of a push, and does not say to which branches its runs may push. The server refuses pushes to other branches than `triphammer/*` and that of the event's pull request.",
+		"Name such a branch in the prompt, or say in the automation's file which branches they may be: `push: {branches: [fix-*]}`. The rules are in definitions.md.",
+	},
 	{NotHere, "What the definition asks for cannot act on this server as it is set up: the message says what happens instead. It is found at apply, by `plan` and by `validate --server`, and `automations list` and `doctor` show it as long as it holds. While no server runs, nothing is said of what depends on one.", "Set the server up for it, as the message says, or change the definition. It changes no verdict."},
 	{Deprecated, "A key or a value has another name now.", "Write the new name; the old one is still read."},
-	{LikelyScheme, "How this sender signs is known from one implementation alone, or disputed in a detail: its deliveries may be refused.", "Let the sender send a test delivery, and look at it with `triphammer deliveries list`."},
+	{LikelyScheme, "How this sender signs is known from one implementation alone, or disputed in a detail: its deliveries may be refused.", "Make the sender send a test delivery, and look at it with `triphammer deliveries list`."},
 	{OddSchedule, "The schedule is one that nobody means: it never fires, or every second.", "Correct the expression; an interval is such as `@every 90m`."},
 	{
 		MissingSecret, "A webhook's `secretName` names no managed secret of the server. Of a disabled webhook, this is a warning.",

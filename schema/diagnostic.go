@@ -62,6 +62,7 @@ const (
 	NoEffect      = "TH_NO_EFFECT"
 	NoSender      = "TH_NO_SENDER"
 	AnybodyStarts = "TH_ANYBODY_STARTS"
+	HeldPush      = "TH_HELD_PUSH"
 	NotHere       = "TH_NOT_HERE"
 	Deprecated    = "TH_DEPRECATED"
 	LikelyScheme  = "TH_LIKELY_SCHEME"

@@ -25,6 +25,16 @@ var Environment = Shape{Type: TypeMap, Keys: []Key{
 	{Name: "timeoutMinutes", Default: "60", Shape: number},
 	{Name: "idleMinutes", Default: "15", Shape: number},
 	{Name: "network", Shape: anything},
+	{Name: "services", Shape: Shape{Type: TypeList, Elem: &Shape{Type: TypeMap, Keys: []Key{
+		{Name: "name", Required: true, Shape: nonBlank},
+		{Name: "url", Required: true, Shape: nonBlank},
+		{Name: "secretName", Required: true, Shape: nonBlank},
+		{Name: "header", Default: `"Authorization: Bearer"`, Shape: nonBlank},
+		{Name: "methods", Default: `["GET"]`, Shape: Shape{Type: TypeList, NonEmpty: true, Unique: true, Elem: &Shape{Type: TypeString, Enum: ServiceMethods}}},
+		{Name: "paths", Required: true, Shape: Shape{Type: TypeList, NonEmpty: true, Unique: true, Elem: &nonBlank}},
+	}}}},
+	{Name: "models", Shape: Shape{Type: TypeList, NonEmpty: true, Unique: true, Elem: &nonBlank}},
+	{Name: "hostedTools", Default: "false", Shape: boolean},
 	{Name: "budget", Shape: Shape{Type: TypeMap, Keys: budget}},
 	{Name: "resources", Shape: Shape{Type: TypeMap, Keys: []Key{
 		{Name: "memoryMb", Shape: integer},
@@ -38,6 +48,9 @@ var Environment = Shape{Type: TypeMap, Keys: []Key{
 
 // Accesses are the values of access of an environment's repository. They say what a run may do.
 var Accesses = []string{"read", "write"}
+
+// ServiceMethods are the methods that a run may use of an environment's service.
+var ServiceMethods = []string{"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"}
 
 // Isolations are the values of an environment's isolation, weakest first (SPEC 14.2).
 var Isolations = []string{"none", "kernel", "sandbox", "container", "kubernetes", "command"}

@@ -57,7 +57,7 @@ var understood = []string{
 	"$schema", "$ref", "definitions", "title", "description", "default", "examples", "deprecated",
 	"type", "enum", "const", "properties", "patternProperties", "required", "additionalProperties", "propertyNames", "minProperties", "maxProperties",
 	"items", "minItems", "maxItems", "uniqueItems", "contains", "minLength", "maxLength", "pattern",
-	"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "allOf", "anyOf", "if", "then", "else",
+	"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "allOf", "anyOf", "not", "if", "then", "else",
 	"errorMessage", "patternErrorMessage", "enumDescriptions", "deprecationMessage",
 }
 

@@ -14,7 +14,7 @@ import (
 func TestJUnitSchema(t *testing.T) {
 	for _, r := range []*Report{hostile(), {SchemaVersion: Version}} {
 		file := filepath.Join(t.TempDir(), "report.xml")
-		if err := os.WriteFile(file, output(t, "junit", r), 0o644); err != nil {
+		if err := os.WriteFile(file, printed(t, "junit", r), 0o644); err != nil {
 			t.Fatal(err)
 		}
 		if out, err := exec.Command("xmllint", "--noout", "--schema", "../third_party/junit/junit-10.xsd", file).CombinedOutput(); err != nil {

@@ -20,6 +20,7 @@ var (
 	reports      = Shape{
 		Type: TypeList, NonEmpty: true, Unique: true, Elem: &Shape{Type: TypeString, Enum: []string{"thread", "check"}},
 		Single: &Shape{Type: TypeString, Enum: []string{"none", "thread", "check"}},
+		Keys:   []Key{{Name: "url", Required: true, Shape: nonBlank}, {Name: "secretName", Required: true, Shape: nonBlank}},
 	}
 	reportText = Shape{Type: TypeString, Enum: []string{"full", "link"}}
 	boolean    = Shape{Type: TypeBool}

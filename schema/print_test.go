@@ -65,7 +65,7 @@ func hostile() *Report {
 	return r
 }
 
-func output(t *testing.T, format string, r *Report) []byte {
+func printed(t *testing.T, format string, r *Report) []byte {
 	t.Helper()
 	var b bytes.Buffer
 	if err := Print(&b, format, r, PrintOptions{Prefix: "sub folder/", Version: "v1"}); err != nil {
@@ -111,7 +111,7 @@ func TestSARIF(t *testing.T) {
 	}
 	s := compiled(t, "sarif.json", doc)
 	for _, r := range []*Report{hostile(), {SchemaVersion: Version}} {
-		check(t, s, output(t, "sarif", r))
+		check(t, s, printed(t, "sarif", r))
 	}
 	var log struct {
 		Runs []struct {
@@ -125,7 +125,7 @@ func TestSARIF(t *testing.T) {
 			}
 		}
 	}
-	if err := json.Unmarshal(output(t, "sarif", hostile()), &log); err != nil {
+	if err := json.Unmarshal(printed(t, "sarif", hostile()), &log); err != nil {
 		t.Fatal(err)
 	}
 	seen := make(map[string]bool)
@@ -170,7 +170,7 @@ func TestGitLab(t *testing.T) {
 	}
 	s := compiled(t, "codequality.json", doc)
 	for _, r := range []*Report{hostile(), {SchemaVersion: Version}} {
-		check(t, s, output(t, "gitlab", r))
+		check(t, s, printed(t, "gitlab", r))
 	}
 	// Lines that were added above a finding do not make it another one.
 	moved := hostile()
@@ -184,7 +184,7 @@ func TestGitLab(t *testing.T) {
 
 // TestJUnit reads a report back; test-full holds it to the XML Schema.
 func TestJUnit(t *testing.T) {
-	text := output(t, "junit", hostile())
+	text := printed(t, "junit", hostile())
 	var got struct {
 		XMLName xml.Name `xml:"testsuites"`
 		Suite   struct {
@@ -221,7 +221,7 @@ func TestGitHub(t *testing.T) {
 	unescape := strings.NewReplacer("%0D", "\r", "%0A", "\n", "%3A", ":", "%2C", ",", "%25", "%")
 	command := regexp.MustCompile(`^::(error|warning) (.*?)::(.*)$`)
 	r := hostile()
-	lines := strings.Split(strings.TrimSuffix(string(output(t, "github", r)), "\n"), "\n")
+	lines := strings.Split(strings.TrimSuffix(string(printed(t, "github", r)), "\n"), "\n")
 	if len(lines) != len(r.Diagnostics)+1 || strings.HasPrefix(lines[len(lines)-1], "::") {
 		t.Fatalf("%d lines for %d findings", len(lines), len(r.Diagnostics))
 	}

@@ -39,7 +39,7 @@ func appendValues(all []Value, n *Node, shape *Shape, name string) []Value {
 			value = nil
 		}
 		switch {
-		case key.Shape.Type == TypeMap && !key.Shape.Nullable:
+		case key.Shape.Type == TypeMap && !key.Shape.Nullable && !key.Shape.Whole:
 			all = appendValues(all, value, &key.Shape, at)
 		case value != nil:
 			all = append(all, Value{at, string(appendCanonical(nil, value, &key.Shape))})
@@ -94,16 +94,16 @@ func appendCanonical(dst []byte, n *Node, shape *Shape) []byte {
 // Below is the shape of a list's items or of a mapping's key; nil if any value
 // may stand there.
 func (s *Shape) Below(key string) *Shape {
-	switch {
-	case s == nil:
+	if s == nil {
 		return nil
-	case s.Type != TypeMap:
-		return s.Elem
 	}
 	if k := s.key(key); k != nil {
 		return &k.Shape
 	}
-	return nil
+	if s.Type == TypeMap {
+		return nil
+	}
+	return s.Elem
 }
 
 // AppendText appends a string as JSON for people: it does not escape <, > and &.

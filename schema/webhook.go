@@ -25,7 +25,7 @@ var Webhook = Shape{Type: TypeMap, Keys: []Key{
 	{Name: "appTokenName", Own: true, Shape: nonBlank},
 	{Name: "apiSecretName", Own: true, Shape: nonBlank},
 	{Name: "apiURL", Own: true, Shape: nonBlank},
-	{Name: "report", Own: true, Default: `"none"`, Shape: reports},
+	{Name: "report", Own: true, Shape: reports}, // the default depends on integrations
 	{Name: "reportText", Own: true, Default: `"full"`, Shape: reportText},
 	{Name: "enabled", Default: "true", Shape: boolean},
 }}

@@ -292,14 +292,18 @@ func each[T, R any](all []T, show func(T) R) []R {
 	return shown
 }
 
+// origin is where the request came from, as the audit log has it.
+func (c *call) origin() string {
+	if c.Kind == "local" {
+		return "local"
+	}
+	return c.ClientIP()
+}
+
 // audit records a change of state (SPEC 10.4). A failure is only logged, because the
 // change has already happened.
 func (c *call) audit(action, object, factory, details string) {
-	origin := c.ClientIP()
-	if c.Kind == "local" {
-		origin = "local"
-	}
-	entry := store.AuditEntry{Action: action, Object: object, Factory: factory, Details: details, Origin: origin}
+	entry := store.AuditEntry{Action: action, Object: object, Factory: factory, Details: details, Origin: c.origin()}
 	err := c.Audit(context.WithoutCancel(c.Request.Context()), entry)
 	if err != nil {
 		c.server.cfg.Logger.Error("the audit log could not be written", "action", action, "object", object, "error", err)

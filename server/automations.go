@@ -4,7 +4,9 @@ import (
 	"context"
 
 	"triphammer/applier"
+	"triphammer/factory"
 	"triphammer/server/api"
+	"triphammer/server/secret"
 	"triphammer/server/store"
 )
 
@@ -23,7 +25,7 @@ func automations(ctx context.Context, c *call, factory string) (all []api.Automa
 			shown := api.Automation{
 				Name: a.Def.Name, Factory: r.Factory, Path: a.Def.Path, Enabled: a.Def.Enabled, Agent: a.Def.Agent,
 				EnvironmentID: a.Def.Settings.EnvironmentID, Triggers: []api.Trigger{}, Dormant: r.Dormant(a.Def, rests),
-				Warnings: warnings(a), Paused: c.server.pauseOf(store.KindAutomation, r.Factory, a.Def.Name),
+				Warnings: warnings(a), Paused: c.server.pauseOf(store.KindAutomation, r.Factory, a.Def.Name), AutomationRules: rulesOf(a.Def),
 			}
 			for i := range a.Def.Triggers {
 				t := &a.Def.Triggers[i]
@@ -36,4 +38,22 @@ func automations(ctx context.Context, c *call, factory string) (all []api.Automa
 		}
 	}
 	return all
+}
+
+// rulesOf are the rules of an automation.
+func rulesOf(a *factory.Automation) api.AutomationRules {
+	r := api.AutomationRules{
+		StartedBy: a.StartedBy, MaxRunsPerHour: a.MaxRunsPerHour, MaxRunsPerPersonPerHour: a.MaxPerPerson, PerSubject: a.PerSubject,
+		SettleSeconds: a.Settle.Seconds(), Outputs: a.Outputs, Push: a.Push.WithDefaults(), Budget: a.Budget, Retry: a.Retry,
+	}
+	if a.Overflow {
+		r.Overflow = "queue"
+	}
+	if said := a.Report; said.Said {
+		r.Report = &api.Report{Kinds: append([]string{}, said.Kinds...), SecretName: said.Hook.SecretName, Text: said.Text}
+		if said.Hook.URL != "" {
+			r.Report.URL = secret.Origin(said.Hook.URL)
+		}
+	}
+	return r
 }

@@ -2,43 +2,39 @@ package server
 
 import (
 	"bufio"
-	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"log/slog"
 	"net"
 	"net/http"
-	"net/netip"
 	"regexp"
-	"slices"
 	"strconv"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"triphammer/server/api"
+	"triphammer/server/bodies"
 	"triphammer/server/delivery"
 )
 
-// TestStrangersKeepNobodyOut: bodies of unknown senders that do not come hold up
+// TestStrangersKeepNobodyOut (R19): bodies of unknown senders that do not come hold up
 // to all the memory there is for those, and signed deliveries still get in, as do
 // senders that have shown their credential.
 func TestStrangersKeepNobodyOut(t *testing.T) {
 	var logs lockedBuffer
 	f := newFixtureWith(t, options{files: hooks, rate: 1000, logger: slog.New(slog.NewTextHandler(&logs, nil))})
-	f.strangers = newBodies(8*step, 8*step, f.bodyDropped("strangers"))
+	f.strangers = bodies.NewBudget(8*bodies.Step, 8*bodies.Step, f.bodyDropped("strangers"))
 	silent := make([]net.Conn, 20)
 	for i := range silent {
 		silent[i] = f.dial(fmt.Sprintf("POST %s HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n{", ingress+f.uids()["signed"], delivery.MaxBody))
 		if i == 0 { // so that it is the first to go
-			waitUntil(t, "the first is not read", func() bool { return f.strangers.spent() == step })
+			waitUntil(t, "the first is not read", func() bool { return f.strangers.Spent() == bodies.Step })
 		}
 	}
-	waitUntil(t, "the memory is not spent", func() bool { return f.strangers.spent() == 8*step })
+	waitUntil(t, "the memory is not spent", func() bool { return f.strangers.Spent() == 8*bodies.Step })
 	for n := range 20 {
-		body := fmt.Sprintf(`{"n":%d,"x":%q}`, n, strings.Repeat("x", n*step/8))
+		body := fmt.Sprintf(`{"n":%d,"x":%q}`, n, strings.Repeat("x", n*bodies.Step/8))
 		if status, answer, _ := f.raw(post(ingress+f.uids()["signed"], body, signed(t, "github", body, time.Now())...)); status != http.StatusAccepted {
 			t.Fatalf("a signed delivery of %d bytes beside silent ones: %d\n%s", len(body), status, answer)
 		}
@@ -63,102 +59,14 @@ func TestStrangersKeepNobodyOut(t *testing.T) {
 	for _, c := range silent {
 		_ = c.Close()
 	}
-	waitUntil(t, "memory was not given back", func() bool { return f.strangers.spent() == 0 && f.known.spent() == 0 })
-}
-
-// spent is what a budget has given out.
-func (b *bodies) spent() int64 {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.held
-}
-
-// TestBodies: what is charged, and who is dropped for whom.
-func TestBodies(t *testing.T) {
-	ada, bob := netip.MustParsePrefix("192.0.2.1/32"), netip.MustParsePrefix("192.0.2.2/32")
-	take := func(t *testing.T, b *bodies, u *upload, n int64) {
-		t.Helper()
-		if err := b.take(t.Context(), u, n, time.Minute); err != nil {
-			t.Fatalf("take %d: %v", n, err)
-		}
-	}
-	// budget is full of ada's two uploads and bob's, the slowest first; ada has her share.
-	budget := func(t *testing.T) (b *bodies, uploads [3]*upload, aborted *[]int) {
-		aborted = &[]int{}
-		b = newBodies(4, 3, func(netip.Prefix) {})
-		for i, network := range []netip.Prefix{bob, ada, ada} {
-			uploads[i] = &upload{network: network, abort: func() { *aborted = append(*aborted, i) }}
-			take(t, b, uploads[i], 1)
-		}
-		take(t, b, uploads[1], 1) // which makes it the fastest
-		return b, uploads, aborted
-	}
-	for name, c := range map[string]struct {
-		network netip.Prefix
-		n       int64
-		whole   []int // uploads that have come whole meanwhile
-		dropped []int
-	}{
-		"the slowest of all":              {netip.Prefix{}, 1, nil, []int{0}},
-		"as many as are needed":           {netip.Prefix{}, 2, nil, []int{0, 2}},
-		"the slowest of one that had its": {ada, 1, nil, []int{2}},
-		"of another network":              {bob, 2, nil, []int{0, 2}},
-		"not what has come whole":         {netip.Prefix{}, 1, []int{0}, []int{2}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			b, uploads, aborted := budget(t)
-			for _, i := range c.whole {
-				if !b.whole(uploads[i]) {
-					t.Fatal("it was dropped already")
-				}
-			}
-			u := &upload{network: c.network, abort: func() { t.Error("the newcomer was dropped") }}
-			take(t, b, u, c.n)
-			if !slices.Equal(*aborted, c.dropped) {
-				t.Errorf("dropped %v, want %v", *aborted, c.dropped)
-			}
-			for _, i := range c.dropped {
-				if err := b.take(t.Context(), uploads[i], 1, time.Minute); !errors.Is(err, delivery.ErrNoMemory) || b.whole(uploads[i]) {
-					t.Errorf("upload %d goes on: %v", i, err)
-				}
-			}
-			for _, u := range append(uploads[:], u) {
-				b.release(u)
-			}
-			if b.held != 0 || len(b.shares) != 0 || b.reading.Len() != 0 {
-				t.Errorf("not given back: %d bytes, %v, %d reading", b.held, b.shares, b.reading.Len())
-			}
-		})
-	}
-	t.Run("waits for what is whole", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			b, uploads, _ := budget(t)
-			for _, u := range uploads {
-				b.whole(u)
-			}
-			late := &upload{network: bob}
-			began := time.Now()
-			if err := b.take(t.Context(), late, 1, time.Second); !errors.Is(err, delivery.ErrNoMemory) || time.Since(began) != time.Second {
-				t.Errorf("without room: %v after %v", err, time.Since(began))
-			}
-			b.release(late)
-			ctx, cancel := context.WithCancel(t.Context())
-			cancel()
-			if err := b.take(ctx, late, 1, time.Second); !errors.Is(err, context.Canceled) {
-				t.Errorf("a sender that has gone: %v", err)
-			}
-			b.release(late)
-			time.AfterFunc(time.Second/2, func() { b.release(uploads[2]) })
-			take(t, b, late, 1)
-		})
-	})
+	waitUntil(t, "memory was not given back", func() bool { return f.strangers.Spent() == 0 && f.known.Spent() == 0 })
 }
 
 // TestBodiesGrow: the bytes that are charged follow those that came, for any size
 // and both ways to send them; and nothing above the limit is buffered (SPEC 5.3).
 func TestBodiesGrow(t *testing.T) {
 	f := newFixtureWith(t, options{files: hooks, rate: 1000})
-	for _, size := range []int{2, step - 1, step, step + 1, 3*step - 1, 8 * step, delivery.MaxBody - 1, delivery.MaxBody} {
+	for _, size := range []int{2, bodies.Step - 1, bodies.Step, bodies.Step + 1, 3*bodies.Step - 1, 8 * bodies.Step, delivery.MaxBody - 1, delivery.MaxBody} {
 		body := `"` + strings.Repeat("x", size-2) + `"`
 		for _, form := range []func(string, string, ...string) string{post, chunked} {
 			id := "X-Service-Delivery-Id: " + strconv.Itoa(size)
@@ -167,10 +75,10 @@ func TestBodiesGrow(t *testing.T) {
 			}
 		}
 	}
-	conn := f.dial(fmt.Sprintf("POST %s HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s", ingress+f.uids()["signed"], delivery.MaxBody, strings.Repeat("x", step+1)))
-	waitUntil(t, "a body that is announced with 256 KiB does not hold the 32 KiB that its first 16 take", func() bool { return f.strangers.spent() == 2*step })
+	conn := f.dial(fmt.Sprintf("POST %s HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s", ingress+f.uids()["signed"], delivery.MaxBody, strings.Repeat("x", bodies.Step+1)))
+	waitUntil(t, "a body that is announced with 256 KiB does not hold the 32 KiB that its first 16 take", func() bool { return f.strangers.Spent() == 2*bodies.Step })
 	_ = conn.Close()
-	waitUntil(t, "memory was not given back", func() bool { return f.strangers.spent() == 0 })
+	waitUntil(t, "memory was not given back", func() bool { return f.strangers.Spent() == 0 })
 }
 
 // TestSlowSender: whoever does not send the announced body is not waited for, and

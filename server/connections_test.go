@@ -129,7 +129,7 @@ func (f *fixture) serveWith(l listen.Listeners) {
 	f.serve(l)
 }
 
-// TestFullOfSilence: where all connections that may be open keep the server
+// TestFullOfSilence (R18): where all connections that may be open keep the server
 // waiting, in whatever way, the next ones are served all the same. Streams and
 // requests at work are not touched.
 func TestFullOfSilence(t *testing.T) {

@@ -121,8 +121,8 @@ func (s *Server) validateFiles(c *gin.Context) {
 // verdict checks the tree of a request and makes the answer.
 func (s *Server) verdict(c *gin.Context) ([]byte, error) {
 	body := s.bodyOf(c, s.trees)
-	defer body.release()
-	body.time = requestDeadline
+	defer body.Release()
+	body.Time = requestDeadline
 	data, err := readWithin(c, body, maxValidateBody)
 	if err != nil {
 		return nil, err

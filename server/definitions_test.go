@@ -13,6 +13,7 @@ import (
 
 	"triphammer/schema"
 	"triphammer/server/api"
+	"triphammer/server/bodies"
 )
 
 func files(t *testing.T, all ...string) string {
@@ -168,16 +169,16 @@ func TestValidateSlowReaders(t *testing.T) {
 func TestValidateSilence(t *testing.T) {
 	f := newFixture(t)
 	var dropped atomic.Int64
-	f.trees = newBodies(4*step, 4*step, func(netip.Prefix) { dropped.Add(1) })
+	f.trees = bodies.NewBudget(4*bodies.Step, 4*bodies.Step, func(netip.Prefix) { dropped.Add(1) })
 	for range 20 {
 		f.dial(unsent("POST " + validateRoute))
 	}
-	waitUntil(t, "the budget is not spent", func() bool { return f.trees.spent() == 4*step && dropped.Load() == 16 })
-	status, _, _ := f.raw(post(validateRoute, files(t, "factory.yaml", "schemaVersion: v1alpha1\nname: X\n"+strings.Repeat("#", 2*step))))
+	waitUntil(t, "the budget is not spent", func() bool { return f.trees.Spent() == 4*bodies.Step && dropped.Load() == 16 })
+	status, _, _ := f.raw(post(validateRoute, files(t, "factory.yaml", "schemaVersion: v1alpha1\nname: X\n"+strings.Repeat("#", 2*bodies.Step))))
 	if status != 200 {
 		t.Errorf("beside silent ones: %d", status)
 	}
-	waitUntil(t, "a tree that was checked holds memory", func() bool { return f.trees.spent() <= 4*step-step })
+	waitUntil(t, "a tree that was checked holds memory", func() bool { return f.trees.Spent() <= 4*bodies.Step-bodies.Step })
 }
 
 // slowReader is a connection whose other end reads when it pleases.

@@ -54,10 +54,41 @@ func (s *Server) listDeliveries(ctx context.Context, c *call) (shown api.List[ap
 	if q.Text != "" {
 		q.Limit = limit
 		all, next, err := c.SearchDeliveries(ctx, q)
-		return api.List[api.Delivery]{Entries: each(all, showDelivery), PageInfo: api.PageInfo{HasNextPage: next != 0, NextCursor: next.String()}}, err
+		if err != nil {
+			return shown, err
+		}
+		shown = api.List[api.Delivery]{Entries: each(all, showDelivery), PageInfo: api.PageInfo{HasNextPage: next != 0, NextCursor: next.String()}}
+		return shown, s.tellAbout(ctx, c, all, shown.Entries)
 	}
 	all, err := c.Deliveries(ctx, q)
-	return listPage(all, limit, func(d *store.Delivery) string { return d.ID.String() }, showDelivery), err
+	if err != nil {
+		return shown, err
+	}
+	shown = listPage(all, limit, func(d *store.Delivery) string { return d.ID.String() }, showDelivery)
+	return shown, s.tellAbout(ctx, c, all, shown.Entries)
+}
+
+// tellAbout adds to the deliveries of a list what they are about, if the caller asks for it. The
+// list may have fewer than all, which are in the same order.
+func (s *Server) tellAbout(ctx context.Context, c *call, all []*store.Delivery, shown []api.Delivery) error {
+	if c.Query("about") != "true" {
+		return nil
+	}
+	about, err := c.About(ctx, all[:len(shown)])
+	if err != nil {
+		return err
+	}
+	for i := range shown {
+		a := about[all[i].ID]
+		shown[i].Event, shown[i].Person, shown[i].Title = a.Event, a.Person, a.Title
+		matches := each(a.Matches, func(m match.Result) api.Match {
+			return api.Match{Automation: m.Automation, Matched: m.Matched, Path: m.Path, Want: m.Want, Got: m.Got, Conditions: each(m.Conditions, showCondition)}
+		})
+		if near := api.Nearest(matches); near != nil && !near.Matched {
+			near.Conditions, shown[i].Nearest = nil, near
+		}
+	}
+	return nil
 }
 
 // maxText is the longest text that is looked for, in bytes.
@@ -119,9 +150,10 @@ func showTrace(trace *delivery.Trace) api.DeliveryDetail {
 	shown := api.DeliveryDetail{
 		Delivery: showDelivery(d), WebhookUID: d.WebhookUID,
 		Headers: d.Headers, ApplyID: d.ApplyID.String(), Commit: trace.Commit, SecretGeneration: d.SecretGeneration,
-		Belt:    each(trace.Belt, showStage),
+		Belt: each(trace.Belt, showStage), Waiting: trace.Waiting,
 		Matches: showMatches(trace, trace.Matches), Disabled: showMatches(trace, trace.Disabled),
 	}
+	shown.Event, shown.Person, shown.Title = trace.Event, trace.Person, trace.Title
 	if shown.Headers == nil {
 		shown.Headers = map[string]string{}
 	}

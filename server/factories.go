@@ -15,6 +15,7 @@ import (
 	"triphammer/factory/signature"
 	"triphammer/server/access"
 	"triphammer/server/api"
+	"triphammer/server/bodies"
 	"triphammer/server/delivery"
 	"triphammer/server/store"
 )
@@ -207,7 +208,7 @@ func (s *Server) push(c *gin.Context, scheme *signature.Scheme) error {
 		return refused
 	}
 	body := s.bodyOf(c, s.pushes)
-	defer body.release()
+	defer body.Release()
 	data, err := readWithin(c, body, maxPush)
 	if err != nil {
 		return err
@@ -229,8 +230,8 @@ func (s *Server) push(c *gin.Context, scheme *signature.Scheme) error {
 }
 
 // readWithin reads a body of at most limit bytes within its budget. Its error is a Refusal.
-func readWithin(c *gin.Context, body *bodyReader, limit int64) ([]byte, error) {
-	data, err := body.read(limit)
+func readWithin(c *gin.Context, body *bodies.Reader, limit int64) ([]byte, error) {
+	data, err := body.Read(limit)
 	broken := (*delivery.BodyError)(nil)
 	switch {
 	case err == nil:

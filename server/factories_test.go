@@ -22,6 +22,7 @@ import (
 	"triphammer/applier/gitrepo"
 	"triphammer/factory/signature"
 	"triphammer/server/access"
+	"triphammer/server/bodies"
 	"triphammer/server/ledger"
 	"triphammer/server/secret"
 	"triphammer/server/store"
@@ -183,8 +184,8 @@ func TestPushUnread(t *testing.T) {
 		return date.ReplaceAllString(answer, "Date: now")
 	}
 	unknown := ask("none")
-	if !strings.HasPrefix(unknown, "HTTP/1.1 401") || f.pushes.spent() != 0 {
-		t.Errorf("an unknown factory, %d bytes held: %s", f.pushes.spent(), unknown)
+	if !strings.HasPrefix(unknown, "HTTP/1.1 401") || f.pushes.Spent() != 0 {
+		t.Errorf("an unknown factory, %d bytes held: %s", f.pushes.Spent(), unknown)
 	}
 	if got := ask("default"); got != unknown {
 		t.Errorf("a secret without a value:\n%s\nunknown:\n%s", got, unknown)
@@ -205,15 +206,15 @@ func TestPushUnread(t *testing.T) {
 
 	// Silent ones hold what they have sent, not what they announce, nor any of the ingress.
 	var dropped atomic.Int64
-	f.pushes = newBodies(4*step, 4*step, func(netip.Prefix) { dropped.Add(1) })
+	f.pushes = bodies.NewBudget(4*bodies.Step, 4*bodies.Step, func(netip.Prefix) { dropped.Add(1) })
 	for range 20 {
 		f.dial(unsent("POST /api/v1/factories/default/sync", "X-Hub-Signature-256: x"))
 	}
-	waitUntil(t, "the budget is not spent", func() bool { return f.pushes.spent() == 4*step && dropped.Load() == 16 })
-	if got := f.signedPush("github", hookSecret, `{"ref":"`+strings.Repeat("x", 2*step)+`"}`, nil); got != http.StatusAccepted {
+	waitUntil(t, "the budget is not spent", func() bool { return f.pushes.Spent() == 4*bodies.Step && dropped.Load() == 16 })
+	if got := f.signedPush("github", hookSecret, `{"ref":"`+strings.Repeat("x", 2*bodies.Step)+`"}`, nil); got != http.StatusAccepted {
 		t.Errorf("a notification beside silent ones: %d", got)
 	}
-	if f.strangers.spent() != 0 {
+	if f.strangers.Spent() != 0 {
 		t.Error("notifications hold memory of the ingress")
 	}
 	f.bodyTime = time.Millisecond

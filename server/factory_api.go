@@ -42,21 +42,12 @@ func serving(f access.Factory) (*applier.Revision, error) {
 	return nil, api.Refuse(api.Conflict, "the factory "+f.Name+" serves nothing yet: GET "+api.Base+"/factories/"+f.Name+" says why")
 }
 
-// named makes a page of a list that is sorted by name. The cursor is the last name.
-func named[T any, R api.Listed](c *call, all []T, name func(T) string, show func(T) R) (shown api.List[R], err error) {
+func (s *Server) findFactories(ctx context.Context, c *call) (list api.List[api.Factory], err error) {
+	wanted, team, after := strings.ToLower(c.Query("search")), c.Query("filter_team_uid"), c.Query("cursor")
 	limit, err := c.limit()
 	if err != nil {
-		return shown, err
+		return list, err
 	}
-	slices.SortFunc(all, func(a, b T) int { return strings.Compare(name(a), name(b)) })
-	if after := c.Query("cursor"); after != "" {
-		all = slices.DeleteFunc(all, func(one T) bool { return name(one) <= after })
-	}
-	return listPage(all, limit, name, show), nil
-}
-
-func (s *Server) findFactories(ctx context.Context, c *call) (list api.List[api.Factory], err error) {
-	wanted, team := strings.ToLower(c.Query("search")), c.Query("filter_team_uid")
 	found := []api.Factory{}
 	for _, f := range c.Factories() {
 		shown, err := s.showFactory(ctx, c, f)
@@ -65,11 +56,12 @@ func (s *Server) findFactories(ctx context.Context, c *call) (list api.List[api.
 		}
 		matches := strings.Contains(strings.ToLower(shown.Name), wanted) || strings.Contains(f.Name, wanted) ||
 			shown.Alias != nil && strings.Contains(strings.ToLower(*shown.Alias), wanted)
-		if matches && (team == "" || team == shown.TeamUID) {
+		if matches && (team == "" || team == shown.TeamUID) && f.Name > after {
 			found = append(found, shown)
 		}
 	}
-	return named(c, found, func(f api.Factory) string { return f.UID }, func(f api.Factory) api.Factory { return f })
+	slices.SortFunc(found, func(a, b api.Factory) int { return strings.Compare(a.UID, b.UID) })
+	return listPage(found, limit, func(f api.Factory) string { return f.UID }, func(f api.Factory) api.Factory { return f }), nil
 }
 
 func (s *Server) showFactory(ctx context.Context, _ *call, f access.Factory) (api.Factory, error) {

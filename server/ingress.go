@@ -7,6 +7,7 @@ import (
 
 	"github.com/gin-gonic/gin"
 
+	"triphammer/server/bodies"
 	"triphammer/server/delivery"
 )
 
@@ -37,11 +38,11 @@ func answerIngress(c *gin.Context, status int) {
 func (s *Server) receive(c *gin.Context) {
 	token, hasToken := c.Params.Get("token")
 	body := s.bodyOf(c, s.budgetOf(c.Param("uid")))
-	defer body.release()
+	defer body.Release()
 	answer := s.cfg.Data.Receive(c.Request.Context(), &delivery.Request{
 		UID: c.Param("uid"), PathToken: token, HasPathToken: hasToken,
 		URL: s.cfg.BaseURL + c.Request.URL.RequestURI(), Header: c.Request.Header, ContentLength: c.Request.ContentLength,
-		Client: clientOf(c), ReadBody: body.read,
+		Client: clientOf(c), ReadBody: body.Read,
 	})
 	if answer.RetryAfter > 0 {
 		c.Header("Retry-After", strconv.Itoa(answer.RetryAfter))
@@ -69,7 +70,7 @@ func (s *Server) receive(c *gin.Context) {
 // budgetOf is the budget for the body of a request. A webhook that verifies signatures
 // reads the bodies of strangers. These have their own budget, so that they cannot keep out
 // senders that authenticate before the body.
-func (s *Server) budgetOf(uid string) *bodies {
+func (s *Server) budgetOf(uid string) *bodies.Budget {
 	if s.cfg.Data.ReadsStrangers(uid) {
 		return s.strangers
 	}
@@ -84,9 +85,6 @@ func clientOf(c *gin.Context) netip.Addr {
 
 // bodyOf makes a reader of the body of a request, within a budget. The caller must release
 // it.
-func (s *Server) bodyOf(c *gin.Context, budget *bodies) *bodyReader {
-	return &bodyReader{
-		w: c.Writer, r: c.Request, budget: budget, time: s.bodyTime, patience: s.patience,
-		upload: upload{network: s.networkOf(clientOf(c))},
-	}
+func (s *Server) bodyOf(c *gin.Context, budget *bodies.Budget) *bodies.Reader {
+	return &bodies.Reader{W: c.Writer, R: c.Request, Budget: budget, Time: s.bodyTime, Patience: s.patience, Network: s.networkOf(clientOf(c))}
 }

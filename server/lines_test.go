@@ -17,13 +17,19 @@ import (
 // push sends a delivery of GitHub about a push to main, and returns its id.
 func (f *fixture) push(commit string) string {
 	f.t.Helper()
-	body := fmt.Sprintf(`{"ref":"refs/heads/main","after":"%040s","repository":{"id":1,"full_name":"acme/app"},"sender":{"login":"ada"},"commits":[]}`, commit)
-	header := http.Header{"X-Github-Event": {"push"}, "X-Github-Delivery": {"push-" + commit}}
+	return f.github("push", commit, fmt.Sprintf(`{"ref":"refs/heads/main","after":"%040s","repository":{"id":1,"full_name":"acme/app"},"sender":{"login":"ada"},"commits":[]}`, commit))
+}
+
+// github delivers an event of GitHub.
+func (f *fixture) github(event, id, body string) string {
+	f.t.Helper()
+	id = event + "-" + id
+	header := http.Header{"X-Github-Event": {event}, "X-Github-Delivery": {id}}
 	scheme, _ := signature.Lookup("github")
 	if err := scheme.Sign(hookSecret, &signature.Request{Header: header, Body: []byte(body)}); err != nil {
 		f.t.Fatal(err)
 	}
-	a := f.do("POST", ingress+f.uids()["github"], "", body, "X-GitHub-Event", "push", "X-GitHub-Delivery", "push-"+commit, "X-Hub-Signature-256", header.Get("X-Hub-Signature-256"))
+	a := f.do("POST", ingress+f.uids()["github"], "", body, "X-GitHub-Event", event, "X-GitHub-Delivery", id, "X-Hub-Signature-256", header.Get("X-Hub-Signature-256"))
 	if a.status != http.StatusAccepted {
 		f.t.Fatalf("%d %s", a.status, a.body)
 	}

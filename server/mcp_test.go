@@ -118,6 +118,8 @@ func TestTools(t *testing.T) {
 		"retry_run":               func() object { return object{"run_id": ended()} },
 		"interrupt_run":           func() object { return object{"run_id": working()} },
 		"cancel_run":              func() object { return object{"run_id": run()} },
+		"list_inbox":              nil,
+		"decide_run":              func() object { return object{"run_id": f.waiting(), "decision": "decline"} },
 		"run_automation":          func() object { return object{"automation": "a", "payload": `{"n":1}`} },
 		"get_webhook_setup":       func() object { return object{"webhook": "hook"} },
 		"send_test_delivery":      func() object { return object{"webhook": "hook", "payload": `{"n":2}`} },
@@ -194,7 +196,7 @@ func TestToolHints(t *testing.T) {
 	}
 	for _, tool := range got.Tools {
 		a := tool.Annotations
-		changes := slices.ContainsFunc([]string{"replay_", "start_", "follow_", "retry_", "interrupt_", "cancel_", "run_", "send_", "change_"}, func(verb string) bool { return strings.HasPrefix(tool.Name, verb) })
+		changes := slices.ContainsFunc([]string{"replay_", "start_", "follow_", "retry_", "interrupt_", "cancel_", "run_", "decide_", "send_", "change_"}, func(verb string) bool { return strings.HasPrefix(tool.Name, verb) })
 		if a.ReadOnlyHint == changes || a.OpenWorldHint == nil || a.DestructiveHint == nil || !changes && (*a.DestructiveHint || *a.OpenWorldHint || !a.IdempotentHint) {
 			t.Errorf("%s: %+v", tool.Name, a)
 		}

@@ -3,6 +3,7 @@ package server
 import (
 	"bytes"
 	"cmp"
+	"encoding/csv"
 	"errors"
 	"net/http"
 	"net/url"
@@ -87,6 +88,8 @@ func (s *Server) page(r *dashboard.Route) gin.HandlerFunc {
 			s.seeOther(g, answer)
 		case dashboard.Download:
 			s.download(g, c.Caller, answer)
+		case dashboard.Sheet:
+			sheet(g, answer)
 		default:
 			if said, err := g.Cookie(dashboard.SaidCookie); err == nil && said != "" {
 				s.setSaid(g, "")
@@ -98,6 +101,28 @@ func (s *Server) page(r *dashboard.Route) gin.HandlerFunc {
 			s.render(g, status, content)
 		}
 	}
+}
+
+// sheet answers with a table.
+func sheet(g *gin.Context, answer dashboard.Sheet) {
+	g.Header("Content-Type", "text/csv; charset=utf-8")
+	g.Header("Content-Disposition", `attachment; filename="`+answer.File+`"`)
+	w := csv.NewWriter(g.Writer)
+	for _, row := range answer.Rows {
+		for i, text := range row {
+			row[i] = harmless(text)
+		}
+		_ = w.Write(row) // nobody is there any more to whom an error could be told
+	}
+	w.Flush()
+}
+
+// harmless is a text for a spreadsheet, which takes none of it for a formula.
+func harmless(text string) string {
+	if text != "" && strings.ContainsRune("=+-@\t\r", rune(text[0])) {
+		return "'" + text
+	}
+	return text
 }
 
 // permits tells whether the caller has a scope. If not, it answers with a page.

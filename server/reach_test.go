@@ -50,12 +50,11 @@ func TestEveryRouteOfAnotherFactory(t *testing.T) {
 		"/workers":    "wrk_1",
 		"/deliveries": delivery, "/agent/runs": run, "/agent/conversations": run, "/agent/schedules": schedule, "/agent/artifacts": artifact, "/applies": apply, "/webhooks": "hook", "/factories": "default",
 		"/secrets": "SPARE", "/keys": "leaked", "/signature-schemes": "github",
-		"/factory": "default", "/factory/runs": run, "/factory/automations/events": "github", "/agent/sessions": run, "/agent/identities": "default%2Fboss",
-		"/factory/scorers": field(t, f.get("/api/v1/factory/scorers", admin), "scorers", "0", "id"),
+		"/factory": "default", "/factory/scorers": "1", "/factory/runs": run, "/factory/automations/events": "github", "/agent/sessions": run, "/agent/identities": "default%2Fboss",
 	}
 	f.about("web:1")
 	asked := map[string]string{ // queries that routes need
-		"GET /applies/:id/diff": "?from=" + apply, "GET /factory/scorers/:scorer/results/reasons": "?run_id=" + run,
+		"GET /applies/:id/diff":                "?from=" + apply,
 		"GET /subjects/story":                  "?subject=web:1",
 		"GET /agent/run-by-external-reference": "?url=https://git.example.com/a/b/pull/7",
 	}
@@ -65,7 +64,7 @@ func TestEveryRouteOfAnotherFactory(t *testing.T) {
 	sent := map[string]string{
 		"POST /github-apps": fmt.Sprintf(`{"code":%q,"api_url":%q,"secret_name":"MADE_APP","webhook_secret_name":"MADE_SECRET"}`, hub.Code(), hub.API()),
 		"POST /agent/runs":  create, "POST /agent/run": create,
-		"POST /agent/runs/:id/followups": `{"message":"x"}`, "POST /agent/conversations/:id/followups": `{"message":"x"}`,
+		"POST /agent/runs/:id/decision": `{"decision":"decline"}`, "POST /agent/runs/:id/followups": `{"message":"x"}`, "POST /agent/conversations/:id/followups": `{"message":"x"}`,
 		"POST /agent/schedules":                            `{"name":"x","cron_schedule":"@daily","prompt":"x","agent_config":{"environment_id":"default/e"}}`,
 		"PUT /agent/schedules/:id":                         `{"name":"x","cron_schedule":"@daily","prompt":"x","enabled":true}`,
 		"POST /filters/test":                               `{"factory":"default","automation":"a","payload":{"n":1},"webhook":"hook"}`,
@@ -155,7 +154,7 @@ func TestEveryRouteOfAnotherFactory(t *testing.T) {
 			thing = need()
 		}
 		full := strings.Replace(strings.Replace(api.Base+path, ":"+parameter, thing, 1), ":automation", "a", 1)
-		full = strings.NewReplacer(":webhook", "hook", ":environment", "e", ":agent", "lead", ":screenshot", screenshot, ":suite", "repairs").Replace(full)
+		full = strings.NewReplacer(":webhook", "hook", ":environment", "e", ":agent", "lead", ":screenshot", screenshot).Replace(full)
 		full = strings.Replace(full, "*path", "factory.yaml", 1)
 		full = strings.Replace(full, ":webhook", "hook", 1)
 		full += asked[name]
@@ -180,6 +179,12 @@ func TestEveryRouteOfAnotherFactory(t *testing.T) {
 		}
 		if name == "POST /backup" {
 			f.sentBackup()
+		}
+		if (name == "POST /agent/runs/:id/answer" || name == "POST /agent/runs/:id/decision") && mine.status == http.StatusConflict { // no answer was given up, and nothing waits
+			continue
+		}
+		if strings.HasSuffix(name, ":webhook/check") && strings.Contains(string(mine.body), "no apiSecretName") {
+			continue // TestCredential
 		}
 		if mine.status >= 400 && mine.status != http.StatusUnprocessableEntity { // a command takes no follow-ups
 			t.Errorf("%s with its own key: %d %s", name, mine.status, mine.body)

@@ -59,6 +59,7 @@ func (s *Server) runRoutes(e *gin.Engine) {
 	runs.POST("/agent/runs/:id/interrupt", serve(on(aRun, s.interruptRun)))
 	runs.POST("/agent/runs/:id/followups", serve(on(aRun, s.acceptFollowUp)))
 	runs.POST("/agent/runs/:id/retry", serve(on(aRun, s.retryRun)))
+	runs.POST("/agent/runs/:id/answer", serve(on(aRun, s.answerRun)))
 	runs.POST("/agent/conversations/:id/interrupt", serve(s.interruptConversation))
 	runs.POST("/agent/conversations/:id/followups", serve(on(aRun, s.acceptFollowUp)))
 	runs.POST("/agent/schedules", created(s.createSchedule))
@@ -90,6 +91,7 @@ func (s *Server) factoryRoutes(e *gin.Engine) {
 	read := e.Group(api.Base, s.require(store.ScopeRead))
 	read.GET("/status", serve(s.status))
 	read.GET("/stats", serve(s.stats))
+	read.GET("/inbox", serve(s.listInbox))
 	read.GET("/webhooks", serve(s.listWebhooks))
 	read.GET("/webhooks/:name", serve(s.getWebhook))
 	read.GET("/webhooks/:name/setup", serve(s.setupWebhook))
@@ -125,6 +127,7 @@ func (s *Server) factoryRoutes(e *gin.Engine) {
 	e.POST(api.Base+"/factories/:name/sync", s.sync) // with a key or with a signature
 
 	operate := e.Group(api.Base, s.require(store.ScopeOperate))
+	operate.POST("/agent/runs/:id/decision", serve(on(aRun, s.decideRun)))
 	operate.POST("/filters/ask", serve(s.askFilter)) // sends a managed secret to its sender
 	operate.POST("/deliveries/:id/replay", serve(on(aDelivery, s.replay)))
 	operate.POST("/workers/:name/drain", serve(on(everything, s.drainWorkers(true))))
@@ -136,6 +139,7 @@ func (s *Server) factoryRoutes(e *gin.Engine) {
 	}
 	operate.POST("/factories/:name/automations/:automation/run", serve(on(aFactory, s.runAutomation)))
 	operate.POST("/factories/:name/webhooks/:webhook/test", serve(on(aFactory, s.sendTest)))
+	operate.POST("/factories/:name/webhooks/:webhook/check", serve(on(aFactory, s.checkCredential))) // sends a managed secret to its sender
 	operate.POST("/factory/:uid/sync", serve(on(theFactory, s.syncFactory)))
 	operate.POST("/factories/:name/pin", serve(on(aFactory, s.pin)))
 	operate.DELETE("/factories/:name/pin", serve(on(aFactory, s.unpin)))
@@ -177,14 +181,6 @@ func (s *Server) published(runs, readRuns *gin.RouterGroup) {
 	readRuns.GET("/factory/:uid", serve(on(theFactory, s.showFactory)))
 	runs.POST("/factory/:uid/runs", serve(on(theFactory, s.dispatch)))
 	readRuns.GET("/factory/automations/events/:provider", serve(s.providerEvents))
-	readRuns.GET("/factory/runs/:id/scores", serve(on(aRun, s.runScores)))
-	readRuns.GET("/factory/scorers", serve(s.listScorers))
-	readRuns.GET("/factory/scorers/:scorer/results", serve(on(aScorer, s.scorerResults)))
-	readRuns.GET("/factory/scorers/:scorer/results/reasons", serve(on(aScorer, s.scorerReasons)))
-	readRuns.GET("/factory/:uid/benchmarks/suites", serve(on(theFactory, s.listSuites)))
-	readRuns.GET("/factory/:uid/benchmarks/suites/:suite", serve(on(theFactory, s.getSuite)))
-	runs.POST("/factory/:uid/benchmarks/suites/:suite/runs", serve(on(theFactory, s.launchSuite)))
-	readRuns.GET("/factory/:uid/benchmarks/runs", serve(on(theFactory, s.listBenchmarkRuns)))
 	s.unsupportedRoutes(runs, readRuns)
 }
 

@@ -12,6 +12,7 @@ import (
 
 	"github.com/gin-gonic/gin"
 
+	"triphammer/schema/output"
 	"triphammer/server/access"
 	"triphammer/server/api"
 	"triphammer/server/run"
@@ -29,6 +30,17 @@ func (s *Server) getRun(ctx context.Context, c *call, r access.Run) (shown api.R
 		return shown, err
 	}
 	all[0].Belt = each(belt, showStage)
+	if err := tellOfRuns(ctx, c, []access.Run{r}, all); err != nil {
+		return api.Run{}, err
+	}
+	if err := showApprovals(ctx, &all[0], r); err != nil {
+		return api.Run{}, err
+	}
+	if question, err := r.Question(ctx); err != nil {
+		return api.Run{}, err
+	} else if question != nil {
+		all[0].Question = showQuestion(*question, r.Automation)
+	}
 	if w, err := r.Workspace(ctx); err != nil {
 		return shown, err
 	} else if w != nil {
@@ -56,6 +68,9 @@ func detailOf(ctx context.Context, c *call, r access.Run) (*api.RunDetail, error
 			headers = of.Headers
 		}
 	}
+	if spec.Reply, err = r.Replied(ctx); err != nil {
+		return nil, err
+	}
 	d := &api.RunDetail{Sent: spec.Sent(r.Run, headers), Budget: api.Budget{USD: spec.Budget.USD, Tokens: spec.Budget.Tokens, Turns: spec.Budget.Turns}, Repositories: []string{}, Attachments: []api.AttachmentRef{}}
 	if d.Takes, err = r.Takes(ctx); err != nil {
 		return nil, err
@@ -63,6 +78,11 @@ func detailOf(ctx context.Context, c *call, r access.Run) (*api.RunDetail, error
 	if d.Events, err = r.EventCounts(ctx); err != nil {
 		return nil, err
 	}
+	used, err := r.ModelUsage(ctx)
+	if err != nil {
+		return nil, err
+	}
+	d.Models = each(used, showUsage)
 	for _, list := range []struct {
 		q  store.RunQuery
 		to *[]api.RunRef
@@ -75,6 +95,17 @@ func detailOf(ctx context.Context, c *call, r access.Run) (*api.RunDetail, error
 		*list.to = each(runs, func(r access.Run) api.RunRef {
 			return api.RunRef{RunID: r.ID.String(), ID: r.ID.String(), Title: r.Title, State: string(r.State), CreatedAt: r.CreatedAt}
 		})
+	}
+	answers, err := access.Answers(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	for _, a := range answers {
+		shown := showAnswer(a)
+		if shown.Text, err = r.Preview(ctx, a); err != nil {
+			return nil, err
+		}
+		d.Answers = append(d.Answers, shown)
 	}
 	for _, a := range spec.Attachments {
 		d.Attachments = append(d.Attachments, api.AttachmentRef{Name: a.Name, Size: int64(len(a.Data))})
@@ -97,7 +128,35 @@ func detailOf(ctx context.Context, c *call, r access.Run) (*api.RunDetail, error
 	return d, nil
 }
 
+func showOutput(o store.Output) api.Output {
+	asked, _ := output.Parse([]byte(o.Request)) // of a newer server, the request itself is shown
+	return api.Output{
+		RunID: o.RunID.String(), ID: o.RunID.String(), Number: o.Seq, Kind: o.Kind, Request: json.RawMessage(o.Request), Bounds: json.RawMessage(o.Bounds), Where: o.Where(), Text: asked.Text(),
+		Status: o.Status, Detail: o.Detail, URL: o.Link(), At: o.UpdatedAt,
+	}
+}
+
+func showQuestion(o store.Output, automation string) *api.Question {
+	return &api.Question{
+		RunID: o.RunID.String(), ID: o.RunID.String(), Automation: automation, Provider: o.Provider, Text: showOutput(o).Text,
+		Status: o.Status, From: append([]string{}, o.Starters()...), Place: o.Where(), NextRunID: o.Detail, At: o.UpdatedAt,
+	}
+}
+
 func showStage(s run.Stage) api.Stage { return api.Stage(s) }
+
+// showAnswer shows an answer without its text.
+func showAnswer(a store.Answer) api.Answer {
+	_, detail := run.Told(a)
+	retry := a.DueAt
+	if a.Status != store.AnswerPending || a.Detail == "" {
+		retry = time.Time{}
+	}
+	return api.Answer{
+		RunID: a.RunID.String(), ID: a.RunID.String(), Automation: a.Automation, Provider: a.Provider, Kind: a.Kind, Status: a.Status, Place: a.Where(), Link: a.Link(),
+		Detail: detail, UpdatedAt: a.UpdatedAt, RetryAt: api.Time(retry),
+	}
+}
 
 // runLink is the address of a run's page.
 func (s *Server) runLink(id store.RunID) string { return s.cfg.BaseURL + "/runs/" + id.String() }
@@ -127,9 +186,16 @@ func (s *Server) showRuns(ctx context.Context, all []access.Run) ([]api.Run, err
 	if err != nil {
 		return nil, err
 	}
+	subjects, err := access.Subjects(ctx, all...)
+	if err != nil {
+		return nil, err
+	}
 	shown := make([]api.Run, len(all))
 	for i, r := range all {
 		shown[i] = s.showRun(r.Run, specs[r.SpecHash], metadata[r.ID])
+		if of := subjects[r.ID]; len(of) > 0 {
+			shown[i].Subject = of[0]
+		}
 		shown[i].RootRunID = cmp.Or(roots[r.ID], r.ID).String()
 		shown[i].Artifacts = each(artifacts[r.ID], s.showArtifact)
 		if shown[i].Worker, err = r.WorkerName(ctx); err != nil {
@@ -239,13 +305,17 @@ func executorOf(r *store.Run) api.Profile {
 	return creatorOf(r)
 }
 
-// RunNotice makes the body of the message that a run has ended; it is a notify.Runs.Body.
+// RunNotice makes the body of the message that a run has started or ended; it is a notify.Runs.Body.
 func (s *Server) RunNotice(ctx context.Context, r *store.Run) ([]byte, error) {
 	shown, err := s.showRuns(ctx, []access.Run{s.cfg.Data.OwnRun(r)})
 	if err != nil {
 		return nil, err
 	}
-	return json.Marshal(api.RunNotice{Type: "run." + strings.ToLower(string(r.State)), Timestamp: r.FinishedAt, Data: shown[0]})
+	at := r.FinishedAt
+	if !r.State.Terminal() {
+		at = r.StartedAt
+	}
+	return json.Marshal(api.RunNotice{Type: "run." + strings.ToLower(string(r.State)), Timestamp: at, Data: shown[0]})
 }
 
 func (s *Server) listNotices(ctx context.Context, c *call, all *store.Store) (shown api.List[api.Notice], err error) {
@@ -471,6 +541,16 @@ func (s *Server) interruptRun(ctx context.Context, c *call, r access.Run) (strin
 		return "", err
 	}
 	c.audit("run.interrupt", r.ID.String(), r.Factory, "")
+	return r.ID.String(), nil
+}
+
+// answerRun sends the answers of a run again that were given up, has its outputs done that were, and answers
+// with its id.
+func (s *Server) answerRun(ctx context.Context, c *call, r access.Run) (string, error) {
+	if err := r.Answer(ctx); err != nil {
+		return "", err
+	}
+	c.audit("run.answer", r.ID.String(), r.Factory, "")
 	return r.ID.String(), nil
 }
 

@@ -26,7 +26,7 @@ func TestRunAutomation(t *testing.T) {
 		not                    string
 	}{
 		{"as it is", "a", "", 200, "Do it.", "event-payload.json"},
-		{"with a prompt", "a", `{"prompt":"Only say what you would do."}`, 200, "Do it.\n\nOnly say what you would do.", "event-payload.json"},
+		{"with a prompt", "a", `{"prompt":"Say what you would do, and change nothing."}`, 200, "Do it.\n\nSay what you would do, and change nothing.", "event-payload.json"},
 		{"with a payload", "a", `{"payload":{"n":1},"title":"By hand"}`, 200, "event-payload.json", "Delivery ID"},
 		{"null is no payload", "a", `{"payload":null}`, 200, "Do it.", "event-payload.json"},
 		{"text that would be markup", "a", `{"prompt":"<script>\u202e"}`, 200, "<script>", ""},

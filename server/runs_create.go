@@ -328,6 +328,13 @@ func (s *Server) retryRun(ctx context.Context, c *call, of access.Run) (shown ap
 	if err != nil {
 		return shown, err
 	}
+	approved, err := of.Approved(ctx)
+	if err == nil && !approved {
+		err = mayDecide(c) // whoever starts it in person approves it by that
+	}
+	if err != nil {
+		return shown, err
+	}
 	r, err := c.Retry(ctx, of, asked.Resume)
 	if err != nil {
 		return shown, err

@@ -15,6 +15,7 @@ import (
 	"triphammer/server/access"
 	"triphammer/server/api"
 	"triphammer/server/run"
+	"triphammer/server/run/event"
 	"triphammer/server/store"
 	"triphammer/server/terms"
 )
@@ -22,7 +23,7 @@ import (
 // Values that the published API knows and that no run of this server has. A filter with
 // such a value selects nothing. A filter with an unknown value is refused.
 var (
-	otherStates  = []string{"PENDING", "CLAIMED", "BLOCKED", "ERROR"}
+	otherStates  = []string{"PENDING", "CLAIMED", "ERROR"}
 	otherSources = []string{
 		"AZURE_DEVOPS_WEBHOOK", "LOCAL", "WEB_APP", "GITHUB_ACTION", "CLOUD_MODE", "CLI", "SELF_IMPROVEMENT", "AUTOFIX", "RUN_SCORER", "ORCHESTRATION",
 		"BENCHMARK_TRIAL", "CREATE_BENCHMARK_TASK",
@@ -44,7 +45,7 @@ var sourceNames = map[string]string{"SCHEDULED_AGENT": store.SourceSchedule, "CU
 
 // taskStatuses are the states that the published words for the status of a task mean.
 var taskStatuses = map[string][]store.RunState{
-	"running": {store.Queued, store.InProgress}, "failed": {store.FailedRun}, "cancelled": {store.Cancelled}, "complete": {store.Succeeded}, "blocked": nil,
+	"running": {store.Queued, store.InProgress}, "failed": {store.FailedRun}, "cancelled": {store.Cancelled}, "complete": {store.Succeeded}, "blocked": {store.Blocked},
 }
 
 // emptyEnvironment selects the runs without an environment.
@@ -61,6 +62,7 @@ type runListing struct {
 	store.RunQuery
 	sort  string // name of the order
 	none  bool   // it selects no run
+	about bool   // it tells what runs are about and what came of them
 	wrong *api.FieldProblem
 }
 
@@ -100,6 +102,8 @@ var runFilters = map[string]func(l *runListing, values []string){
 	"creator":            textFilter(func(l *runListing) *string { return &l.Creator }),
 	"executor":           textFilter(func(l *runListing) *string { return &l.Executor }),
 	"subject":            textFilter(func(l *runListing) *string { return &l.Subject }),
+	"person":             textFilter(func(l *runListing) *string { return &l.Person }),
+	"about":              func(l *runListing, values []string) { l.about = values[0] == "true" },
 	"q":                  (*runListing).search,
 	"factory_only":       (*runListing).factoryOnly,
 	"skill":              func(l *runListing, _ []string) { l.none = true },
@@ -124,7 +128,7 @@ func (l *runListing) taskStatus(values []string) {
 	for _, status := range values {
 		states, known := taskStatuses[status]
 		if !known {
-			l.refuse("task_status", "%q is none: it is running, failed, blocked, cancelled or complete", status)
+			l.refuse("task_status", "%q is no status: it is running, failed, blocked, cancelled or complete", status)
 		}
 		wanted = append(wanted, states...)
 	}
@@ -360,7 +364,61 @@ func (s *Server) listRuns(ctx context.Context, c *call) (shown api.List[api.Run]
 	}
 	all, info := page(all, limit, l.cursor)
 	runs, err := s.showRuns(ctx, all)
+	if err == nil && l.about {
+		err = tellOfRuns(ctx, c, all, runs)
+		if err == nil {
+			err = outputsOf(ctx, all, runs)
+		}
+	}
 	return api.List[api.Run]{Entries: runs, PageInfo: info}, err
+}
+
+// tellOfRuns adds to runs what they are about and what came of them.
+func tellOfRuns(ctx context.Context, c *call, all []access.Run, shown []api.Run) error {
+	var deliveries []*store.Delivery
+	for _, r := range all {
+		if r.DeliveryID == 0 || slices.ContainsFunc(deliveries, func(d *store.Delivery) bool { return d.ID == r.DeliveryID }) {
+			continue
+		}
+		if d, err := c.Delivery(ctx, r.DeliveryID.String()); err == nil { // else it is not kept any more
+			deliveries = append(deliveries, d.Delivery)
+		}
+	}
+	about, err := c.About(ctx, deliveries)
+	if err != nil {
+		return err
+	}
+	files, err := access.EventCounts(ctx, event.KindFile, all...)
+	if err != nil {
+		return err
+	}
+	answers, err := access.Answers(ctx, all...)
+	if err != nil {
+		return err
+	}
+	for i, r := range all {
+		of := about[r.DeliveryID]
+		shown[i].About = &api.RunAbout{Title: of.Title, Event: of.Event, Files: files[r.ID]}
+		for _, a := range answers {
+			if a.RunID == r.ID && (shown[i].About.Answer == "" || a.Status == store.AnswerFailed) {
+				shown[i].About.Answer = a.Status
+			}
+		}
+	}
+	return nil
+}
+
+// outputsOf adds to runs what their agents asked for.
+func outputsOf(ctx context.Context, all []access.Run, shown []api.Run) error {
+	outputs, err := access.Outputs(ctx, all...)
+	for i, r := range all {
+		for _, o := range outputs {
+			if o.RunID == r.ID {
+				shown[i].Outputs = append(shown[i].Outputs, showOutput(o))
+			}
+		}
+	}
+	return err
 }
 
 // countRuns counts the runs that the filters of a list select, by state.

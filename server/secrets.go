@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"slices"
 
+	"triphammer/factory"
 	"triphammer/server/api"
 	"triphammer/server/githubapp"
 	"triphammer/server/secret"
@@ -134,14 +135,20 @@ func (c *call) usesOf(name string) []api.SecretUse {
 			if w.Def.APISecretName == name {
 				uses = append(uses, api.SecretUse{Factory: r.Factory, Kind: "sender's API", Name: w.Def.Name})
 			}
+			if w.Def.Report.Hook.SecretName == name {
+				uses = append(uses, api.SecretUse{Factory: r.Factory, Kind: "report", Name: w.Def.Name})
+			}
 		}
 		for _, a := range r.Automations {
 			if slices.Contains(a.Def.Settings.Secrets, name) || a.Def.Settings.Harness.AuthSecret == name {
 				uses = append(uses, api.SecretUse{Factory: r.Factory, Kind: "automation", Name: a.Def.Name})
 			}
+			if a.Def.Report.Hook.SecretName == name {
+				uses = append(uses, api.SecretUse{Factory: r.Factory, Kind: "report", Name: a.Def.Name})
+			}
 		}
 		for _, e := range r.Definition.Environments {
-			if slices.Contains(e.Secrets, name) {
+			if slices.Contains(e.Secrets, name) || slices.ContainsFunc(e.Services, func(s factory.Service) bool { return s.Secret == name }) {
 				uses = append(uses, api.SecretUse{Factory: r.Factory, Kind: "environment", Name: e.Name})
 			}
 		}

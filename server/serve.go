@@ -39,7 +39,7 @@ func (s *Server) newDoor() *listen.Door {
 
 // encrypted makes status and metrics show the certificate that serves.
 func (s *Server) encrypted(cert *listen.Certificate) error {
-	if err := s.cfg.Metrics.certificate(cert); err != nil {
+	if err := s.cfg.Metrics.Certificate(cert); err != nil {
 		return err
 	}
 	s.certificate.Store(cert)
@@ -62,7 +62,7 @@ func (s *Server) networkOf(client netip.Addr) netip.Prefix {
 
 // connectionClosed counts and logs that a connection was closed in favour of another.
 func (s *Server) connectionClosed(cause listen.Cause, network netip.Prefix) {
-	s.cfg.Metrics.closed.WithLabelValues(string(cause)).Inc()
+	s.cfg.Metrics.Closed(cause)
 	s.seldom.say("connection "+string(cause), func(times int) {
 		why, hint := "the limit of connections is reached: the one that kept the server waiting the longest was closed", "--max-connections"
 		switch cause {
@@ -78,9 +78,9 @@ func (s *Server) connectionClosed(cause listen.Cause, network netip.Prefix) {
 // bodyDropped returns a function that counts and logs a body that was dropped in favour of
 // another.
 func (s *Server) bodyDropped(of string) func(netip.Prefix) {
-	counter := s.cfg.Metrics.dropped.WithLabelValues(of)
+	count := s.cfg.Metrics.Dropped(of)
 	return func(network netip.Prefix) {
-		counter.Inc()
+		count()
 		s.seldom.say("body "+of, func(times int) {
 			s.cfg.Logger.Warn("the memory for bodies is full: the one that came slowest was dropped", "of", of, "address", networkText(network), "times", times)
 		})

@@ -27,10 +27,12 @@ import (
 	"triphammer/server/access"
 	"triphammer/server/api"
 	"triphammer/server/authoring"
+	"triphammer/server/bodies"
 	"triphammer/server/disk"
 	"triphammer/server/githubapp"
 	"triphammer/server/hosted"
 	"triphammer/server/listen"
+	"triphammer/server/metrics"
 	"triphammer/server/oidc"
 )
 
@@ -40,7 +42,7 @@ type Config struct {
 	Data *access.Data
 	// SchedulesChanged, if set, is called after a request has changed a schedule.
 	SchedulesChanged func()
-	Metrics          *Metrics // nil: the Server makes its own
+	Metrics          *metrics.Metrics // nil: the Server makes its own
 	// Disk tells how much disk space is free. If it is nil, the disk is not watched.
 	Disk *disk.Watch
 	// Isolation tells which walls the runs have, and Machine which programs they find here.
@@ -95,12 +97,12 @@ type Server struct {
 	document []byte
 	// known and strangers limit the memory for ingress bodies: known for senders with a
 	// verified credential, strangers for all others.
-	known, strangers *bodies
+	known, strangers *bodies.Budget
 	// pushes limits the memory for push notifications.
-	pushes *bodies
+	pushes *bodies.Budget
 	// trees limits the memory for definitions that the validate endpoint checks. checked
 	// limits how many it checks at the same time.
-	trees   *bodies
+	trees   *bodies.Budget
 	checked *semaphore.Weighted
 	authors *authoring.Author
 	// bodyTime is how long the body of a request may take. patience is how long a request
@@ -148,15 +150,15 @@ func New(cfg Config) (*Server, error) {
 		cfg.Apps = githubapp.New(cfg.Now)
 	}
 	if cfg.Metrics == nil {
-		cfg.Metrics = NewMetrics(cfg.Version)
+		cfg.Metrics = metrics.New(cfg.Version)
 	}
 	gin.SetMode(gin.ReleaseMode)
 	s := &Server{cfg: cfg, engine: gin.New(), bodyTime: bodyTime, patience: patience, watch: watch{data: cfg.Data}}
 	s.door = s.newDoor()
-	s.known = newBodies(maxKnown, maxKnown, s.bodyDropped("known"))
-	s.strangers = newBodies(maxStrangers, shareStrangers, s.bodyDropped("strangers"))
-	s.pushes = newBodies(maxPushes, sharePushes, s.bodyDropped("pushes"))
-	s.trees, s.checked = newBodies(maxTrees, shareTrees, s.bodyDropped("trees")), semaphore.NewWeighted(maxChecked)
+	s.known = bodies.NewBudget(maxKnown, maxKnown, s.bodyDropped("known"))
+	s.strangers = bodies.NewBudget(maxStrangers, shareStrangers, s.bodyDropped("strangers"))
+	s.pushes = bodies.NewBudget(maxPushes, sharePushes, s.bodyDropped("pushes"))
+	s.trees, s.checked = bodies.NewBudget(maxTrees, shareTrees, s.bodyDropped("trees")), semaphore.NewWeighted(maxChecked)
 	s.authors = authoring.New(authoring.Config{
 		Home:   func(factory string) *hosted.Repository { return cfg.Place(factory).Home },
 		URL:    func(factory string) string { return HostedURL(cfg.BaseURL, factory) },

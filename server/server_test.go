@@ -28,10 +28,12 @@ import (
 	"triphammer/applier"
 	"triphammer/applier/gitrepo"
 	"triphammer/server/access"
+	answering "triphammer/server/answer"
 	"triphammer/server/api"
 	"triphammer/server/delivery"
 	"triphammer/server/hosted"
 	"triphammer/server/ledger"
+	"triphammer/server/metrics"
 	"triphammer/server/oidc"
 	"triphammer/server/run"
 	"triphammer/server/secret"
@@ -108,17 +110,18 @@ func newFixtureWith(t *testing.T, opt options) *fixture {
 	live := &applier.Live{}
 	l := ledger.New(st)
 	a := applier.New(applier.Config{Factory: "default", Source: source, Live: live, Ledger: l, Logger: opt.logger})
-	metrics := NewMetrics("v1.2.3")
-	desk := run.NewDesk(run.Config{Store: st, Logger: opt.logger, KeepWorkspaces: time.Hour, Observe: metrics.Run, Now: opt.now}, nil)
+	counts := metrics.New("v1.2.3")
+	desk := run.NewDesk(run.Config{Store: st, Logger: opt.logger, KeepWorkspaces: time.Hour, Observe: counts.Run, Now: opt.now}, nil)
 	deliveries := delivery.New(delivery.Config{
-		Live: live, Store: st, Load: l.Load, Observe: metrics.Delivery, RateLimit: opt.rate, AuthFailures: opt.authFailures, Now: opt.now, Logger: opt.logger,
+		Live: live, Store: st, Load: l.Load, Observe: counts.Delivery, RateLimit: opt.rate, AuthFailures: opt.authFailures, Now: opt.now, Logger: opt.logger,
 		Stopped: desk.Stopped,
 	})
-	if err := metrics.Watch(st, nil, func() (int, int, int, error) { return 3, 2, 1, nil }); err != nil {
+	if err := counts.Watch(st, nil, func() (int, int, int, error) { return 3, 2, 1, nil }); err != nil {
 		t.Fatal(err)
 	}
 	f := &fixture{t: t, store: st, applier: a, work: work, home: home}
-	f.parts = access.Config{Store: st, Live: live, Load: l.Load, Appliers: []*applier.Applier{a}, Delivery: deliveries, Runs: desk}
+	answers := answering.New(answering.Config{Store: st, Waits: desk.WaitsFor, Link: func(id store.RunID) string { return "https://hammer.example.com/runs/" + id.String() }, Now: time.Now, Logger: opt.logger})
+	f.parts = access.Config{Store: st, Live: live, Load: l.Load, Appliers: []*applier.Applier{a}, Delivery: deliveries, Runs: desk, Answers: answers}
 	ts := httptest.NewUnstartedServer(nil)
 	f.url = "http://" + ts.Listener.Addr().String()
 	var signIn *oidc.Provider
@@ -127,7 +130,7 @@ func newFixtureWith(t *testing.T, opt options) *fixture {
 	}
 	f.Server, err = New(Config{
 		SignIn: signIn,
-		Data:   access.New(f.parts), Metrics: metrics,
+		Data:   access.New(f.parts), Metrics: counts,
 		BaseURL: f.url + opt.base, SyncSecrets: map[string]string{"default": "PUSH_SECRET"}, Version: "test", Logger: opt.logger, Place: func(string) Place { return Place{Home: home} },
 		Host: func(_ context.Context, name, _ string) error { // in the same repository
 			f.cfg.Data.Add(applier.New(applier.Config{Factory: name, Source: source, Live: live, Ledger: l, Logger: opt.logger}))

@@ -34,7 +34,7 @@ func (s *Server) createLoginLink(ctx context.Context, c *call, all *store.Store)
 	case (l.Person != c.Owner || c.Kind == store.KeyAgent) && !c.May(store.ScopeManage):
 		return link, api.Refuse(api.NotAuthorized, "a link for somebody else needs the scope "+store.ScopeManage)
 	case c.SessionID != 0 && !c.May(store.ScopeManage):
-		return link, api.Refuse(api.NotAuthorized, "a session cannot make another one: ask a manager for a link, or use a key")
+		return link, api.Refuse(api.NotAuthorized, "a session cannot make another session: ask a manager for a link, or use a key")
 	case c.Kind == store.KeyAgent && req.Name == "":
 		return link, refuse("name", "", "this key is an agent's, and the pages are for people: say who signs in")
 	case len(l.Person) > maxPerson || strings.ContainsFunc(l.Person, func(r rune) bool { return !unicode.IsPrint(r) }):

@@ -4,8 +4,10 @@ import (
 	"cmp"
 	"context"
 	"slices"
+	"strings"
 	"time"
 
+	"triphammer/factory/native"
 	"triphammer/server/api"
 	"triphammer/server/store"
 )
@@ -34,7 +36,7 @@ func (s *Server) statsOf(ctx context.Context, c *call, factory string, span figu
 	if err != nil {
 		return nil, err
 	}
-	out := &api.Stats{Step: "hour", Webhooks: []api.WebhookStats{}, Automations: []api.AutomationStats{}}
+	out := &api.Stats{Step: "hour", Webhooks: []api.WebhookStats{}, Automations: []api.AutomationStats{}, Models: []api.DayUsage{}}
 	sum := &summing{out: out, step: time.Hour, webhooks: make(map[string]*api.WebhookStats), automations: make(map[[2]string]*api.AutomationStats)}
 	switch long := now.Sub(since) > mostHours; {
 	case span.by != "" && span.by != "day" && (span.by != "hour" || long):
@@ -51,6 +53,22 @@ func (s *Server) statsOf(ctx context.Context, c *call, factory string, span figu
 	if err != nil {
 		return nil, err
 	}
+	used, err := c.ModelUsage(ctx, out.Since, factory)
+	if err != nil {
+		return nil, err
+	}
+	for _, d := range used {
+		if !d.Day.After(now) {
+			out.Models = append(out.Models, api.DayUsage{Day: d.Day.Format(time.DateOnly), Factory: d.Factory, Automation: d.Automation, ModelUsage: showUsage(d.ModelUsage)})
+		}
+	}
+	if c.Query("spent") == "true" {
+		spent, err := c.Spent(ctx, out.Since, now, factory)
+		if err != nil {
+			return nil, err
+		}
+		out.Spent = showSpent(spent)
+	}
 	for _, w := range sum.webhooks {
 		out.Webhooks = append(out.Webhooks, *w)
 	}
@@ -64,6 +82,50 @@ func (s *Server) statsOf(ctx context.Context, c *call, factory string, span figu
 		return cmp.Or(cmp.Compare(a.Factory, b.Factory), cmp.Compare(a.Automation, b.Automation))
 	})
 	return out, nil
+}
+
+// showSpent sums what runs used and left by what people ask for.
+func showSpent(all []store.Spent) *api.Spent {
+	shown := &api.Spent{}
+	by := make(map[[3]string]*api.SpentBy)
+	for _, s := range all {
+		person, _, _ := strings.Cut(s.Person, " ")
+		if person == "" && s.CreatorKind == "user" {
+			person = s.Creator
+		}
+		sums := []*api.SpentBy{&shown.Total}
+		for _, key := range [][3]string{{"automation", s.Automation, s.Factory}, {"repository", native.RepositoryOf(s.Subject)}, {"person", person}} {
+			if by[key] == nil {
+				by[key] = &api.SpentBy{Name: key[1], Factory: key[2]}
+			}
+			sums = append(sums, by[key])
+		}
+		for _, sum := range sums {
+			sum.Runs, sum.Succeeded, sum.PullRequests = sum.Runs+s.Runs, sum.Succeeded+s.Succeeded, sum.PullRequests+s.PullRequests
+			sum.Tokens, sum.CostUSD = sum.Tokens+s.Tokens, sum.CostUSD+s.CostUSD
+		}
+	}
+	list := func(of string) []api.SpentBy {
+		some := []api.SpentBy{}
+		for key, sum := range by {
+			if key[0] == of {
+				some = append(some, *sum)
+			}
+		}
+		slices.SortFunc(some, func(a, b api.SpentBy) int {
+			return cmp.Or(cmp.Compare(b.CostUSD, a.CostUSD), cmp.Compare(b.Runs, a.Runs), cmp.Compare(a.Name, b.Name), cmp.Compare(a.Factory, b.Factory))
+		})
+		return some
+	}
+	shown.Automations, shown.Repositories, shown.People = list("automation"), list("repository"), list("person")
+	return shown
+}
+
+func showUsage(u store.ModelUsage) api.ModelUsage {
+	return api.ModelUsage{
+		Model: u.Model, Input: u.Input, CacheRead: u.CacheRead, CacheWrite: u.CacheWrite, Output: u.Output, CostUSD: u.CostUSD,
+		Requests: u.Requests, Retries: u.Retries, Errors: u.Errors, FirstTokenMS: u.WaitedMS / max(1, u.Answered),
+	}
 }
 
 // begin is when the figures begin that end now.

@@ -3,8 +3,10 @@ package server
 import (
 	"encoding/json"
 	"testing"
+	"time"
 
 	"triphammer/server/api"
+	"triphammer/server/store"
 )
 
 // TestStats: the figures of a day, in all, by webhook and by automation, within what the
@@ -37,6 +39,26 @@ func TestStats(t *testing.T) {
 	}
 	if s := read("", f.limitedKey("elsewhere", "other", "read")); s.Total.Deliveries != 0 || len(s.Webhooks) != 0 {
 		t.Errorf("another factory's key sees %+v", s)
+	}
+	f.do("POST", ingress+f.uids()["hook"], hookSecret, `{"n":4}`)
+	leases, err := f.store.Leases.Claim(t.Context(), store.Claim{Worker: "w", Most: 1, Lease: time.Hour})
+	if err != nil || len(leases) != 1 {
+		t.Fatal(leases, err)
+	}
+	used := store.ModelUsage{Model: "claude-x", Input: 10, Output: 5, CostUSD: 0.25, Requests: 3, Errors: 1, Answered: 2, WaitedMS: 600}
+	if err := f.store.Usage.Account(t.Context(), leases[0], time.Now(), store.Spending{Tokens: 15, CostUSD: 0.25}, store.Limits{}, used); err != nil {
+		t.Fatal(err)
+	}
+	shown := api.ModelUsage{Model: "claude-x", Input: 10, Output: 5, CostUSD: 0.25, Requests: 3, Errors: 1, FirstTokenMS: 300}
+	if s := read("", key); len(s.Models) != 1 || s.Models[0].ModelUsage != shown || s.Models[0].Automation == "" {
+		t.Errorf("models: %+v", s.Models)
+	}
+	if s := read("", f.limitedKey("elsewhere too", "other", "read")); len(s.Models) != 0 {
+		t.Errorf("another factory's key sees %+v", s.Models)
+	}
+	var run api.Run
+	if got := f.get("/api/v1/agent/runs/"+leases[0].RunID.String(), key); json.Unmarshal(got.body, &run) != nil || len(run.Detail.Models) != 1 || run.Detail.Models[0] != shown {
+		t.Errorf("the run: %s", got.body)
 	}
 	for _, bad := range []string{"since=x", "since=-1h", "since=9000h"} {
 		if got := f.get("/api/v1/stats?"+bad, key); got.status != 400 {

@@ -208,9 +208,30 @@ func (s *Server) getFactory(ctx context.Context, _ *call, factory access.Factory
 		return f, err
 	}
 	for _, a := range unanswered {
-		f.Unanswered = append(f.Unanswered, api.Unanswered{
+		shown := api.Unanswered{
 			RunID: a.RunID.String(), ID: a.RunID.String(), Automation: a.Automation, Provider: a.Provider, Kind: a.Kind, Detail: a.Detail, At: a.UpdatedAt,
+		}
+		if a.OfDelivery() {
+			shown.RunID, shown.DeliveryID = "", a.DeliveryID.String()
+			shown.ID = shown.DeliveryID
+		}
+		f.Unanswered = append(f.Unanswered, shown)
+	}
+	undone, err := factory.Undone(ctx, s.cfg.Now(), maxUnanswered)
+	if err != nil {
+		return f, err
+	}
+	for _, o := range undone {
+		f.Undone = append(f.Undone, api.Unanswered{
+			RunID: o.RunID.String(), ID: o.RunID.String(), Automation: o.Automation, Provider: o.Provider, Kind: o.Kind, Detail: o.Detail, At: o.UpdatedAt,
 		})
+	}
+	asked, err := factory.Asked(ctx, maxUnanswered)
+	if err != nil {
+		return f, err
+	}
+	for _, o := range asked {
+		f.Questions = append(f.Questions, *showQuestion(o, o.Automation))
 	}
 	last, err := factory.LastApply(ctx)
 	switch {

@@ -4,7 +4,9 @@ import (
 	"context"
 	"encoding/base64"
 	"encoding/json"
+	"slices"
 
+	"triphammer/server/access"
 	"triphammer/server/api"
 	"triphammer/server/store"
 )
@@ -80,13 +82,57 @@ func (s *Server) subjectStory(ctx context.Context, c *call) (shown api.SubjectSt
 	if err != nil {
 		return shown, err
 	}
-	shown = api.SubjectStory{
-		Subject: name, Factories: each(in, showSubject), Deliveries: each(deliveries, showDelivery),
-		PullRequests: each(pulls, func(a *store.Artifact) api.PullRequest {
-			return api.PullRequest{ID: a.ID.String(), URL: a.URL, Name: a.Name, RunID: a.RunID.String(), CreatedAt: a.CreatedAt}
-		}),
-		Truncated: len(deliveries) == mostOfStory || len(runs) == mostOfStory || len(pulls) == mostOfStory,
+	told, err := s.showRuns(ctx, runs)
+	if err != nil {
+		return shown, err
 	}
-	shown.Runs, err = s.showRuns(ctx, runs)
-	return shown, err
+	for i, r := range runs {
+		if !r.State.Terminal() {
+			belt, err := r.Belt(ctx)
+			if err != nil {
+				return shown, err
+			}
+			told[i].Belt = each(belt, showStage)
+		}
+	}
+	answers, err := access.Answers(ctx, runs...)
+	if err != nil {
+		return shown, err
+	}
+	outputs, err := access.Outputs(ctx, runs...)
+	if err != nil {
+		return shown, err
+	}
+	return api.SubjectStory{
+		Subject: name, Factories: each(in, showSubject), Story: chapters(each(deliveries, showDelivery), told, pulls, each(answers, showAnswer), each(outputs, showOutput)),
+		Truncated: len(deliveries) == mostOfStory || len(runs) == mostOfStory || len(pulls) == mostOfStory,
+	}, nil
+}
+
+// chapters are all that is about a subject, the oldest first: of one time, a delivery before its runs. The lists have
+// the newest first, but for the answers and the outputs.
+func chapters(deliveries []api.Delivery, runs []api.Run, pulls []*store.Artifact, answers []api.Answer, outputs []api.Output) []api.Chapter {
+	slices.Reverse(deliveries)
+	slices.Reverse(runs)
+	slices.Reverse(pulls)
+	all := make([]api.Chapter, 0, len(deliveries)+len(runs)+len(pulls)+len(answers)+len(outputs))
+	for i, d := range deliveries {
+		all = append(all, api.Chapter{At: d.ReceivedAt, Delivery: &deliveries[i]})
+	}
+	for i, r := range runs {
+		all = append(all, api.Chapter{At: r.CreatedAt, Run: &runs[i]})
+	}
+	for _, p := range pulls {
+		all = append(all, api.Chapter{At: p.CreatedAt, PullRequest: &api.PullRequest{
+			ID: p.ID.String(), URL: p.URL, Name: p.Name, RunID: p.RunID.String(), CreatedAt: p.CreatedAt,
+		}})
+	}
+	for i, a := range answers {
+		all = append(all, api.Chapter{At: a.UpdatedAt, Answer: &answers[i]})
+	}
+	for i, o := range outputs {
+		all = append(all, api.Chapter{At: o.At, Output: &outputs[i]})
+	}
+	slices.SortStableFunc(all, func(a, b api.Chapter) int { return a.At.Compare(b.At) })
+	return all
 }

@@ -1,11 +1,13 @@
 package server
 
 import (
+	"crypto/sha256"
 	"encoding/json"
 	"net/url"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"triphammer/server/api"
 	"triphammer/server/store"
@@ -68,9 +70,18 @@ func TestSubjects(t *testing.T) {
 
 	var story api.SubjectStory
 	read("/api/v1/subjects/story?subject="+url.QueryEscape(name), &story)
-	if len(story.Factories) != 1 || story.Factories[0].Deliveries != 2 || story.Truncated || len(story.Deliveries) != 2 ||
-		story.Deliveries[0].ID != second || story.Deliveries[1].ID != first || !slices.Equal(story.Deliveries[0].Subjects, []string{name}) {
-		t.Errorf("the story is %+v", story)
+	if len(story.Factories) != 1 || story.Factories[0].Deliveries != 2 || story.Factories[0].Runs != 1 || story.Truncated || len(story.Story) != 3 {
+		t.Fatalf("the story is %+v", story)
+	}
+	// The first delivery has started a run, which has no subject of its own.
+	began, started, later := story.Story[0].Delivery, story.Story[1].Run, story.Story[2].Delivery
+	if began == nil || began.ID != first || !slices.Equal(began.Subjects, []string{name}) || later == nil || later.ID != second ||
+		started == nil || started.DeliveryID != first || started.Subject != name || len(started.Belt) == 0 {
+		t.Fatalf("the story is %+v", story.Story)
+	}
+	var runs api.List[api.Run]
+	if read("/api/v1/agent/runs?subject="+url.QueryEscape(name), &runs); len(runs.Entries) != 1 || runs.Entries[0].Subject != name {
+		t.Errorf("the runs about it: %+v", runs.Entries)
 	}
 	var log api.List[api.Delivery]
 	if read("/api/v1/deliveries?subject="+url.QueryEscape(name)+"&webhook=hook", &log); len(log.Entries) != 2 {
@@ -105,9 +116,55 @@ func TestSubjects(t *testing.T) {
 	reader.shows("/subjects", 200, name, "web:other")
 	reader.shows("/subjects?text=OTHER", 200, "web:other")
 	reader.shows("/subjects?text=nothing", 200, "No subject is like this.")
-	reader.shows("/subjects/story"+at, 200, name, "2 deliveries and 0 runs.", "A delivery to hook")
+	reader.shows("/subjects/story"+at, 200, name, "2 deliveries and 1 run", "at work or waiting", "A delivery to hook")
 	reader.shows("/subjects/story?subject=web:nothing", 404)
 	reader.shows("/deliveries"+at, 200, name)
 	reader.shows("/deliveries/"+first, 200, "About "+name)
-	reader.shows("/runs"+at, 200, "No run is like that.")
+	reader.shows("/runs"+at, 200, name)
+	reader.shows("/runs/"+started.RunID, 200, name)
+	reader.shows("/runs?subject=web:nothing", 200, "No run is like that.")
+}
+
+// TestStoryAnswers: the story of a subject has what was told of its runs, and says first what needs a
+// person (SPEC 21.2, 22.5).
+func TestStoryAnswers(t *testing.T) {
+	f := newFixture(t)
+	ctx := t.Context()
+	answer := func(kind string) store.NewAnswer {
+		return store.NewAnswer{Kind: kind, WebhookUID: "whk_1", Provider: "github", Place: `{"container":"acme/app","thread":"7","commit":"a1b2","link":"javascript:alert(1)"}`, PlaceKey: kind, Next: store.AnswerStart, Status: store.AnswerPending}
+	}
+	made, err := f.store.Deliveries.Record(ctx, &store.NewDelivery{Payload: []byte("{}"), Delivery: store.Delivery{
+		Factory: "default", Webhook: "hook", WebhookUID: f.uids()["hook"], Outcome: store.Accepted, ReceivedAt: time.Now(), Identity: store.Identity{Source: store.IdentitySender, Value: "1"},
+	}, Runs: []store.NewRun{{Factory: "default", Automation: "a", Title: "a", Source: store.SourceWebhook, Spec: []byte("{}"), SpecHash: sha256.Sum256([]byte("{}")), Subject: "web:7", Answers: []store.NewAnswer{answer(store.AnswerThread), answer(store.AnswerCheck)}}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	given, err := f.store.Answers.Of(ctx, made.RunIDs[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	given[0].Status, given[0].Posted, given[0].Next = store.AnswerDelivered, `{"id":"5","link":"https://github.com/acme/app/commit/a1b2"}`, ""
+	given[1].Status, given[1].Detail = store.AnswerFailed, "answered 403: <b>no</b>"
+	for _, a := range given {
+		a.DueAt = time.Time{}
+		if err := f.store.Answers.Save(ctx, a); err != nil {
+			t.Fatal(err)
+		}
+	}
+	f.about("web:7")
+	var story api.SubjectStory
+	if got := f.get("/api/v1/subjects/story?subject=web:7", f.key("k", "read")); json.Unmarshal(got.body, &story) != nil || len(story.Story) != 4 {
+		t.Fatalf("%s", got.body)
+	}
+	check, thread := story.Story[2].Answer, story.Story[3].Answer
+	if check == nil || check.Status != "delivered" || check.Place != "acme/app@a1b2" || check.Link != "https://github.com/acme/app/commit/a1b2" || check.Text != "" ||
+		thread == nil || thread.Status != "failed" || thread.Place != "javascript:alert(1)" || !strings.Contains(thread.Detail, "needs a person: answered 403") {
+		t.Errorf("%+v %+v", check, thread)
+	}
+	var run api.Run
+	if got := f.get("/api/v1/agent/runs/"+made.RunIDs[0].String(), f.key("r", "read")); json.Unmarshal(got.body, &run) != nil || run.Detail == nil || len(run.Detail.Answers) != 2 || !strings.Contains(run.Detail.Answers[1].Text, "**a** waits") {
+		t.Errorf("%s", got.body)
+	}
+	reader := f.reader("viewer")
+	reader.shows("/subjects/story?subject=web:7", 200, "Needs a person", "An answer of a : it could not be told, and needs a person: answered 403: <b>no</b>", "Check of a Told github.com/acme/app/commit/a1b2", "Answer of a Needs a person javascript:alert(1)")
 }

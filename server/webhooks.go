@@ -5,9 +5,11 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"triphammer/applier"
 	"triphammer/factory"
+	"triphammer/server/access"
 	"triphammer/server/api"
 	"triphammer/server/authoring"
 	"triphammer/server/store"
@@ -66,7 +68,7 @@ func (s *Server) showWebhook(w *applier.Webhook) api.Webhook {
 	shown := api.Webhook{
 		Name: w.Def.Name, UID: w.UID, ID: w.UID, Factory: w.Factory, URL: s.cfg.BaseURL + ingress + w.UID, AuthMode: string(w.Def.AuthMode),
 		Enabled: w.Def.Enabled, SecretName: w.Def.SecretName, SecretGeneration: w.SecretGeneration, DeliveryIDHeader: w.Def.DeliveryIDHeader,
-		Path:   w.Def.Path,
+		Path: w.Def.Path, APISecretName: w.Def.APISecretName,
 		Paused: s.pauseOf(store.KindWebhook, w.Factory, w.Def.Name),
 	}
 	if w.Def.AppTokenName != "" {
@@ -85,4 +87,23 @@ func (s *Server) showWebhook(w *applier.Webhook) api.Webhook {
 		}
 	}
 	return shown
+}
+
+// checkTime is for one question to a sender about a credential.
+const checkTime = 20 * time.Second
+
+// checkCredential asks the sender of a webhook about the credential in apiSecretName.
+func (s *Server) checkCredential(ctx context.Context, c *call, f access.Factory) (told api.CheckedCredential, err error) {
+	w := c.LiveWebhook(f.Name, c.Param("webhook"))
+	if w == nil {
+		return told, f.NoneNamed("webhook", c.Param("webhook"))
+	}
+	ctx, cancel := context.WithTimeout(ctx, checkTime)
+	defer cancel()
+	a, err := f.Credential(ctx, w)
+	c.audit("webhook.check", w.Def.Name, f.Name, w.Def.APISecretName)
+	if err != nil {
+		return told, api.Refuse(api.Conflict, err.Error())
+	}
+	return api.CheckedCredential{Provider: a.Provider, Account: a.Name, Lacking: append([]string{}, a.Lacking...), Untold: a.Untold, Needs: a.Needs}, nil
 }

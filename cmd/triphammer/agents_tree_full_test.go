@@ -90,6 +90,15 @@ var wholeAgents = []struct {
 	{name: "opencode-acp", settings: "harness: {type: acp, command: [opencode, acp], model: loop/m}", asked: []string{`"model":"m"`}},
 }
 
+// environmentOf is the environment of an agent. Models of opencode have levels in settings alone that
+// keep it from its gateway.
+func environmentOf(agent string) string {
+	if strings.HasPrefix(agent, "opencode") {
+		return opencodeEnvironment
+	}
+	return agentNamed(agent).environment
+}
+
 func agentNamed(name string) realAgent {
 	return realAgents[slices.IndexFunc(realAgents, func(a realAgent) bool { return a.name == name })]
 }
@@ -110,13 +119,14 @@ func TestWholeTree(t *testing.T) {
 	for i, a := range wholeAgents {
 		name := fmt.Sprint(a.name, i)
 		// A model of opencode has levels if it is said to reason.
-		environment := strings.NewReplacer("MODEL", model.URL, `"m":{}`, `"m":{"reasoning":true}`).Replace(agentNamed(a.name).environment)
+		environment := strings.NewReplacer("MODEL", model.URL, `"m":{}`, `"m":{"reasoning":true}`).Replace(environmentOf(a.name))
 		files["environments/"+name+".yaml"] = environment +
 			fmt.Sprintf("isolation: sandbox\nnetwork: ['%s']\ntrustRepositorySettings: %t\n", model.host, a.trust)
 		files["automations/"+name+".md"] = fmt.Sprintf("---\nenvironmentId: %s\n%s\ntriggers:\n- {provider: webhook, event: received, filter: {webhooks: [hook], payload: {case: [%s]}}}\n---\nThis is for %s.\n\n"+
 			"MODEL: run cat README.md setup.txt ../setup.txt\nMODEL: call remember {\"text\":\"forty-two\"}\nMODEL: say All is done.\n", name, a.settings, name, name)
 	}
 	w := &agentsWorld{world: *newWorld(t, files)}
+	w.cleanUp()
 	t.Cleanup(func() {
 		if w.cmd != nil {
 			w.kill()

@@ -12,8 +12,8 @@ import (
 	"testing"
 )
 
-// TestAlertRules: each rule of deploy/prometheus reads metrics that a server has, and fires as
-// Prometheus itself evaluates it, and docs/alerting.md says what it means.
+// TestAlertRules: each rule of deploy/prometheus and each panel of deploy/grafana reads metrics that a
+// server has, a rule fires as Prometheus itself evaluates it, and docs/alerting.md says what it means.
 func TestAlertRules(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, map[string]string{
@@ -23,8 +23,12 @@ func TestAlertRules(t *testing.T) {
 	w.start()
 	post(t, http.MethodPost, w.url("hook"), strings.NewReader("{}"), nil) // without a credential: it is counted as refused
 	metrics := filepath.Join(t.TempDir(), "metrics")
-	// A server without TLS has no certificate (TestCertificateShown has one).
-	text := post(t, http.MethodGet, "http://"+w.addr+"/metrics", nil, nil).body + "triphammer_tls_certificate_expiry_timestamp_seconds 1\n"
+	// A server without TLS has no certificate (TestCertificateShown has one), and nobody has asked a
+	// sender (TestLookups) or told one anything (TestAnswers).
+	text := post(t, http.MethodGet, "http://"+w.addr+"/metrics", nil, nil).body
+	for _, name := range []string{"triphammer_tls_certificate_expiry_timestamp_seconds", "triphammer_sender_lookups_total", "triphammer_sender_writes_total"} {
+		text += name + " 1\n"
+	}
 	if err := os.WriteFile(metrics, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}

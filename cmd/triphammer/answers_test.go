@@ -6,11 +6,14 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"triphammer/cmd/triphammer/client"
 	"triphammer/factory/signature"
 	"triphammer/server/api"
 )
@@ -129,5 +132,75 @@ func TestAnswers(t *testing.T) {
 	shows(send("@hammer, once more"), "could not be told, and needs a person", "answered 403")
 	if status := w.run("", "status", "-o", "json"); !strings.Contains(status, `"unanswered"`) || !strings.Contains(status, "answered 403") {
 		t.Errorf("status: %s", status)
+	}
+	figures := post(t, http.MethodGet, "http://"+w.addr+"/metrics", nil, nil).body
+	for _, outcome := range []string{"delivered", "failed"} {
+		if !strings.Contains(figures, `triphammer_sender_writes_total{outcome="`+outcome+`",provider="github",what="end"} `) {
+			t.Errorf("the metrics count no end as %s", outcome)
+		}
+	}
+	story := w.run("", "subjects", "show", "github:acme/api#7")
+	for _, want := range []string{": it could not be told, and needs a person: ", " delivery ", " run ", "thread: told https://github.example.com/acme/api/issues/7#issuecomment-1", "failed"} {
+		if !strings.Contains(story, want) {
+			t.Errorf("%q is not in the story:\n%s", want, story)
+		}
+	}
+	if strings.Index(story, "issuecomment-1") > strings.LastIndex(story, "answered 403") {
+		t.Errorf("the story is not in the order of time:\n%s", story)
+	}
+
+	var all []api.Run
+	w.list(&all, "runs", "list")
+	id := all[0].RunID
+	if out, err := w.command("runs", "answer", all[len(all)-1].RunID).CombinedOutput(); err == nil || !strings.Contains(string(out), "was given up") {
+		t.Errorf("of a run that is answered: %s", out)
+	}
+	g.mu.Lock()
+	g.refuse = false
+	before := len(g.comments)
+	g.mu.Unlock()
+	w.run("", "runs", "answer", id)
+	if err := client.WaitFor(t.Context(), 30*time.Second, "the answer is not told again", func() (bool, error) {
+		return strings.Contains(w.run("", "runs", "show", id), "told https://github.example.com/"), nil
+	}); err != nil {
+		t.Error(err)
+	}
+	if comments, _ := g.seen(); len(comments) <= before || !strings.Contains(comments[before], id) {
+		t.Errorf("%q", comments)
+	}
+	if log := w.run("", "audit", "list"); !strings.Contains(log, "run.answer") {
+		t.Errorf("audit: %s", log)
+	}
+
+	// send --wait shows what was told, where.
+	g.mu.Lock()
+	g.refuse = false
+	g.mu.Unlock()
+	body, secret := filepath.Join(t.TempDir(), "body"), filepath.Join(t.TempDir(), "secret")
+	for file, text := range map[string]string{body: `{"action":"created","repository":{"id":1,"full_name":"acme/api"},"sender":{"login":"ada","type":"User"},
+		"issue":{"id":1,"number":7,"html_url":"https://github.example.com/acme/api/issues/7","user":{"login":"ada"}},
+		"comment":{"id":99,"body":"@hammer wait","user":{"login":"ada","type":"User"}}}`, secret: testSecret} {
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	sendAndWait := func(args ...string) string {
+		return w.run("", append([]string{"send", "hook", "--secret-file", secret, "--payload-file", body, "-H", "X-GitHub-Event: issue_comment", "--wait"}, args...)...)
+	}
+	shown := sendAndWait()
+	for _, want := range []string{"202 {", " of fix: SUCCEEDED", "  thread https://github.example.com/acme/api/issues/7: told https://github.example.com/acme/api/issues/7#issuecomment-", "  │ **fix** succeeded."} {
+		if !strings.Contains(shown, want) {
+			t.Errorf("%q is not in\n%s", want, shown)
+		}
+	}
+	var answered []struct {
+		Status int
+		Runs   []api.Run
+	}
+	if err := json.Unmarshal([]byte(sendAndWait("-o", "json", "-H", "X-GitHub-Delivery: again")), &answered); err != nil {
+		t.Fatal(err)
+	}
+	if len(answered) != 1 || answered[0].Status != http.StatusAccepted || len(answered[0].Runs) != 1 || answered[0].Runs[0].Detail.Answers[0].Status != "delivered" || !strings.Contains(answered[0].Runs[0].Detail.Answers[0].Text, "succeeded") {
+		t.Errorf("%+v", answered)
 	}
 }

@@ -20,7 +20,7 @@ import (
 	"triphammer/server/api"
 )
 
-// TestBackupUnderLoad: at 1, 20 and 200 deliveries a second a backup of the running
+// TestBackupUnderLoad (R27): at 1, 20 and 200 deliveries a second a backup of the running
 // server ends, and restored it has each delivery that was acknowledged before it
 // began, with its body.
 func TestBackupUnderLoad(t *testing.T) {

@@ -261,7 +261,7 @@ func (c *fleet) figures(leader *leaderWatch) {
 	c.t.Logf("%d processes ended by themselves: %q", len(c.exits), c.exits)
 }
 
-// TestCampaign: servers and workers on one PostgreSQL are killed, cut off from it and paused, and
+// TestCampaign (R8): servers and workers on one PostgreSQL are killed, cut off from it and paused, and
 // it is restarted, while signed deliveries go to all servers at once and the definitions
 // change. Nothing acknowledged is lost, nothing is accepted twice or decided by definitions
 // that are dead, no run goes on twice at once, and none is lost (SPEC 17).

@@ -7,7 +7,6 @@ import (
 	"database/sql"
 	"encoding/json"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -28,9 +27,6 @@ import (
 	"triphammer/server/api"
 	"triphammer/server/store/storetest"
 )
-
-// campaign lets TestCampaign take minutes.
-var campaign = flag.Bool("campaign", false, "TestCampaign: 100 kills, 20 cuts, 15 pauses, 5 restarts of the store")
 
 // Servers and workers of a fleet.
 const (

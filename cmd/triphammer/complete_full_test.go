@@ -33,7 +33,7 @@ func TestCompletion(t *testing.T) {
 	for _, one := range client.Completions {
 		w.run("", "api", "GET", one.List) // it is a route
 	}
-	few := []string{"sessions", "confirm", "dismiss"} // there is none, and the route is asked for above
+	few := []string{"sessions", "confirm", "dismiss", "inbox"} // there is none, and the route is asked for above
 	everyCommand(commandTree(), func(c *cobra.Command) {
 		path := strings.Fields(c.CommandPath())[1:]
 		if len(path) == 0 || path[0] == "help" || path[0] == "completion" || c.Hidden {
@@ -71,7 +71,7 @@ func TestCompletion(t *testing.T) {
 		"context rename prod ":          "",
 		"webhooks create ":              "",
 		"runs list ":                    "",
-		"runs list --state ":            "QUEUED INPROGRESS SUCCEEDED FAILED CANCELLED",
+		"runs list --state ":            "BLOCKED QUEUED INPROGRESS SUCCEEDED FAILED CANCELLED",
 		"auth login --role ":            "viewer operator manager",
 		"api ":                          "GET POST PUT PATCH DELETE",
 		"open ci ":                      "",
@@ -81,7 +81,7 @@ func TestCompletion(t *testing.T) {
 		}
 	}
 	// The name of the worker comes last.
-	const pages = "overview deliveries runs subjects schedules webhooks automations environments agents definition secrets people audit system docs fixer triage env default ada S ci "
+	const pages = "overview inbox deliveries runs subjects schedules costs webhooks automations environments agents definition secrets people audit system docs fixer triage env default ada S ci "
 	if got := strings.Join(w.completed("open", ""), " "); !strings.HasPrefix(got, pages) {
 		t.Errorf("open: offered %q", got)
 	}

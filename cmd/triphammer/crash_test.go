@@ -13,7 +13,7 @@ import (
 	"triphammer/server/api"
 )
 
-// TestCrash kills the server under load 50 times: no acknowledged delivery is
+// TestCrash (R1) kills the server under load 50 times: no acknowledged delivery is
 // lost, and none starts more or fewer runs than it matched.
 func TestCrash(t *testing.T) {
 	t.Parallel()

@@ -57,7 +57,7 @@ func (w *world) deliver(webhook, body string) (id string) {
 	return accepted.DeliveryID
 }
 
-// TestDamage: a payload that lost a bit on the disk is not served, not run and not
+// TestDamage (R6): a payload that lost a bit on the disk is not served, not run and not
 // replayed, and everybody who looks is told; and so are lost transactions at the
 // end of the write-ahead log.
 func TestDamage(t *testing.T) {

@@ -112,7 +112,7 @@ func diskWorld(t *testing.T, filling string) *world {
 	return w
 }
 
-// TestAgentFillsDisk (B1): an agent that fills the disk is stopped, and the server
+// TestAgentFillsDisk (R5, B1): an agent that fills the disk is stopped, and the server
 // takes deliveries again, without anybody's help.
 func TestAgentFillsDisk(t *testing.T) {
 	for name, agent := range map[string]string{"a file": fillAgent, "a file without a name": hidingAgent} {
@@ -206,7 +206,7 @@ func fillsDisk(t *testing.T, agent string) {
 	w.stopped()
 }
 
-// TestFullDiskRestart (B1, B6): a disk that something else has filled stops no
+// TestFullDiskRestart (R5, B1, B6): a disk that something else has filled stops no
 // run's end, no SIGTERM and no start; what is refused says so, and all is well as
 // soon as there is room.
 func TestFullDiskRestart(t *testing.T) {

@@ -205,7 +205,7 @@ func TestOpenDataDirectory(t *testing.T) {
 		if err := errors.Join(os.Chown(data, 0, 54321), os.Chmod(data, 0o770)); err != nil {
 			t.Fatal(err)
 		}
-		if said := w.fails(exit.Usage, "serve", "--repo", "repo"); !strings.Contains(said, "which belongs to the user 0 and not to 54321. Let its owner chmod 700 it.\nGive a folder below it") {
+		if said := w.fails(exit.Usage, "serve", "--repo", "repo"); !strings.Contains(said, "which belongs to the user 0 and not to 54321. Its owner must run chmod 700 on it.\nGive a folder below it") {
 			t.Errorf("%s", said)
 		}
 		if mode() != 0o770 {

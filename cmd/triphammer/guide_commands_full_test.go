@@ -91,7 +91,7 @@ git add . && git commit -qm 'Another factory'
 		before: "export BROWSER=echo\n",
 		fill:   []string{"run_0123456789abc", "$run"},
 	},
-	"operating": {
+	"hosted": {
 		before: `triphammer webhooks create old
 triphammer agents create reviewer --set agentType=FOREMAN --prompt 'Review.'
 mkdir webhooks
@@ -100,14 +100,19 @@ echo '# for CI' >> webhooks/github.yaml
 echo 'Say what it is about.' > triage.md
 export EDITOR='sed -i 1i#edited'
 `,
-		fill: []string{
-			"webhooks/ci.yaml", "webhooks/github.yaml", "automations create triage", "automations create described", "environments create app", "environments create build",
-			"1f2e3d4c", "$(triphammer definition history -o jsonl | field commit | tail -n 1)", "2026-12-01T08:00", "$(date --date=tomorrow +%FT%R)",
-		},
-		after: `triphammer factories log | grep 'Listen to CI'
-triphammer automations list | grep 'triage .*paused'
-`,
+		fill:  []string{"webhooks/ci.yaml", "webhooks/github.yaml", "automations create triage", "automations create described", "environments create app", "environments create build"},
+		after: "triphammer factories log | grep 'Listen to CI'\n",
 	},
+	"repositories": {
+		fill:  []string{"1f2e3d4c", "$(triphammer definition history -o jsonl | field commit | tail -n 1)"},
+		after: "triphammer audit list | grep unpin\n",
+	},
+	"night": {
+		fill:  []string{"2026-12-01T08:00", "$(date --date=tomorrow +%FT%R)"},
+		after: "triphammer automations list | grep 'triage .*paused'\n",
+	},
+	"public": {after: "[ -f factory/factory.yaml ]\n"},
+	"nas":    {after: "[ -s copy.db ]\n"},
 	"mcp": {
 		after: `curl -sS --fail -H "Authorization: Bearer $(cat ~/.triphammer-key)" "$(triphammer status -o jsonl | field base_url)/api/v1/caller" | grep '"read"'
 [ "$(stat --format=%a ~/.triphammer-key)" = 600 ]
@@ -128,6 +133,8 @@ func TestCommandGuides(t *testing.T) {
 // apiAnswers are calls of docs/api.md that are refused here, by their end: what answers, and why.
 var apiAnswers = []struct{ call, status, why string }{
 	{`/runs/\S+/(?:cancel|interrupt)`, "400", "the run has ended"},
+	{`/runs/\S+/answer`, "409", "no answer of it was given up"},
+	{`/runs/\S+/decision -d .*`, "409", "nothing of it waits for a person"},
 	{`/conversations/\S+/interrupt`, "409", "no run of it is in progress"},
 	{`(?:/followups|/retry) -d .*`, "422", "the demonstration agent keeps no session"},
 	{`/factory/default/runs -d .*`, "422", "the factory has no foreman"},
@@ -135,6 +142,7 @@ var apiAnswers = []struct{ call, status, why string }{
 	{`/pending-secrets/ID\S*`, "404", "no sender has given a secret in a handshake"},
 	{`/auth/sessions/ses_…`, "404", "nobody is signed in"},
 	{`/subjects/story\S+`, "404", "nothing is about this subject"},
+	{`/webhooks/github/check`, "409", "the webhook has no credential for an API"},
 	{`/secrets/NAME/check`, "404", "no secret has this name"},
 	{`/github-apps -d .*`, "409", "a secret has this name"},
 }

@@ -2,19 +2,16 @@ package main
 
 import (
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"testing"
-	"unicode/utf8"
 
 	"triphammer/cmd/triphammer/client/help"
 
 	"triphammer/cmd/triphammer/client"
-	"triphammer/docs"
 )
 
 // fence is a block of code, which has neither headings nor links nor sentences.
@@ -58,88 +55,21 @@ func anchorsOf(text string) map[string]bool {
 	return anchors
 }
 
-// longSentences are pages that may have longer sentences, and why.
-var longSentences = map[string]string{
-	"reference": "it is generated, with lists of names",
-	"spec":      "a rule that is cited by its number stays in one sentence with its conditions",
-}
-
-// TestDocsSentences: no sentence of a page has more than 40 words.
-func TestDocsSentences(t *testing.T) {
-	end := regexp.MustCompile(`[.!?:]["*)]*\s|\n\n|\n *(?:[*-]|[0-9]+\.) |\|`)
-	for name, text := range pages(t) {
-		page := strings.TrimSuffix(filepath.Base(name), ".md")
-		long := 0
-		prose := fence.ReplaceAllString(text, "\n\n")
-		prose = regexp.MustCompile(`(?s)<picture>.*?</picture>`).ReplaceAllString(prose, "\n\n")
-		for _, sentence := range end.Split(prose, -1) {
-			n := len(strings.Fields(sentence))
-			if n <= 40 {
-				continue
-			}
-			if long++; longSentences[page] == "" {
-				t.Errorf("%s: %d words in one sentence: %s", page, n, strings.TrimSpace(sentence))
-			}
-		}
-		if long == 0 && longSentences[page] != "" {
-			t.Errorf("%s has no long sentence any more: take it out of longSentences", page)
-		}
-	}
-}
-
-// TestTopics: triphammer help has the short form of each guide that has one, no command has
-// the name of a topic, and each line fits a terminal.
-func TestTopics(t *testing.T) {
-	t.Parallel()
-	list, err := exec.Command(binary, "help").CombinedOutput()
-	if err != nil {
-		t.Fatal(err)
-	}
-	all := help.Topics(serveCommand(t).Flags())
-	for _, name := range []string{"signatures", "variables", "contexts", "deploy", "filters", "troubleshooting"} {
-		if !slices.ContainsFunc(all, func(topic docs.Topic) bool { return topic.Name == name }) {
-			t.Errorf("there is no topic %s", name)
-		}
-	}
-	for _, topic := range all {
-		if missing("../../docs/" + topic.Guide + ".md") {
-			t.Errorf("%s has no guide", topic.Name)
-		}
-		if topic.Short == "" {
-			t.Errorf("docs/README.md says nothing of %s.md", topic.Name)
-		}
-		if !strings.Contains(string(list), "triphammer "+topic.Name+" ") {
-			t.Errorf("triphammer help does not list %s:\n%s", topic.Name, list)
-		}
-		out, err := exec.Command(binary, "help", topic.Name).CombinedOutput()
-		if err != nil || !strings.Contains(string(out), "/docs/"+topic.Guide+" on a server") {
-			t.Errorf("help %s: %v\n%s", topic.Name, err, out)
-		}
-		for line := range strings.Lines(help.TopicText(topic, 72)) {
-			if strings.HasPrefix(line, "  ") { // code is not broken
-				continue
-			}
-			if n := utf8.RuneCountInString(strings.TrimRight(line, "\n")); n > 72 {
-				t.Errorf("help %s: a line of %d columns: %s", topic.Name, n, line)
-			}
-		}
-		if left := regexp.MustCompile("```|\\*\\*|\\]\\(|^\\|").FindString(string(out)); left != "" {
-			t.Errorf("help %s has marks of Markdown, such as %q:\n%s", topic.Name, left, out)
-		}
-	}
+// TestNames: no two commands have the same name or alias.
+func TestNames(t *testing.T) {
 	names := make(map[string]int)
 	for _, c := range client.NewRoot(thisHost).Commands() {
 		for _, name := range append(c.Aliases, c.Name()) {
 			if names[name]++; names[name] > 1 {
-				t.Errorf("two commands or topics are named %s", name)
+				t.Errorf("two commands are named %s", name)
 			}
 		}
 	}
 }
 
-// TestVariables: the topic has each variable that the code asks for.
+// TestVariables: triphammer help variables has each variable that the code asks for.
 func TestVariables(t *testing.T) {
-	text := help.VariablesTopic(serveCommand(t).Flags()).Text
+	text := help.VariablesCommand(serveCommand(t).Flags()).Long
 	inside := []string{"RECORDED_REQUESTS", "GIT_OBJECT_DIRECTORY", "GIT_ALTERNATE_OBJECT_DIRECTORIES"} // of tests, and what Git sets for its hooks
 	found := 0
 	for _, source := range sources(t) {
@@ -153,7 +83,7 @@ func TestVariables(t *testing.T) {
 		for _, m := range regexp.MustCompile(`(?:Getenv|LookupEnv|secretVariable)\("([A-Z_]+)"\)`).FindAllSubmatch(code, -1) {
 			found++
 			if name := string(m[1]); !regexp.MustCompile(`\b`+name+`\b`).MatchString(text) && !slices.Contains(inside, name) {
-				t.Errorf("%s asks for %s, which the topic variables lacks", source, name)
+				t.Errorf("%s asks for %s, which triphammer help variables lacks", source, name)
 			}
 		}
 	}

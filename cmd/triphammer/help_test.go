@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -84,6 +85,56 @@ func TestHelp(t *testing.T) {
 		} else if err := os.Remove(path); err != nil {
 			t.Fatal(err)
 		}
+	}
+}
+
+// TestHelpTable: docs/commands.md has each command, what it prints and which exit statuses it can have.
+func TestHelpTable(t *testing.T) {
+	const begins, ends = "<!-- The table is made by `go test ./cmd/triphammer -run TestHelpTable -update`. -->\n", "<!-- The table ends here. -->\n"
+	var table strings.Builder
+	table.WriteString("\n| command | | `-o` | exit statuses |\n| --- | --- | --- | --- |\n")
+	everyCommand(commandTree(), func(c *cobra.Command) {
+		if c.HasSubCommands() || !c.Runnable() || !c.IsAvailableCommand() || !c.HasParent() {
+			return
+		}
+		has := func(name string) bool {
+			return flagOf(c, func(set *pflag.FlagSet) *pflag.Flag { return set.Lookup(name) }) != nil
+		}
+		output, statuses := "", "0–2"
+		if f := flagOf(c, func(set *pflag.FlagSet) *pflag.Flag { return set.ShorthandLookup("o") }); f != nil {
+			output = strings.ReplaceAll(f.Usage, "table, wide, json, jsonl, yaml, name", "all")
+		}
+		if has("exit-code") {
+			statuses += ", 3"
+		}
+		if has("server") || c.CommandPath() == "triphammer context show" {
+			statuses += ", 4–7"
+		}
+		if has("timeout") {
+			statuses += ", 8"
+		}
+		use := strings.ReplaceAll(strings.TrimPrefix(c.UseLine(), "triphammer "), "|", `\|`)
+		fmt.Fprintf(&table, "| `%s` | %s | %s | %s |\n", strings.TrimSuffix(use, " [flags]"), c.Short, output, statuses)
+	})
+	table.WriteString("\n")
+	const page = "../../docs/commands.md"
+	text, err := os.ReadFile(page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before, rest, ok1 := strings.Cut(string(text), begins)
+	was, after, ok2 := strings.Cut(rest, ends)
+	if !ok1 || !ok2 {
+		t.Fatalf("%s has no place for the table", page)
+	}
+	if *update {
+		if err := os.WriteFile(page, []byte(before+begins+table.String()+ends+after), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	if line, was, is := firstDifference(was, table.String()); line > 0 {
+		t.Errorf("%s has\n%s\nand the commands are\n%s\nIf that is meant, write it anew: go test ./cmd/triphammer -run TestHelpTable -update", page, was, is)
 	}
 }
 

@@ -168,7 +168,7 @@ func init() { // it and the agent refer to each other
 			}
 			return strings.Contains(string(text), " 4242 ")
 		}, bySeccomp, false},
-		{"let the server run only when nothing else wants to", func(t *targets) (string, error) { return setIdle(t.Server) }, func(t *testing.T, o *outside, _ string) bool {
+		{"make the server run only when nothing else wants to", func(t *targets) (string, error) { return setIdle(t.Server) }, func(t *testing.T, o *outside, _ string) bool {
 			policy, _, errno := syscall.Syscall(unix.SYS_SCHED_GETSCHEDULER, uintptr(o.Server), 0, 0)
 			if errno != 0 {
 				t.Fatal(errno)
@@ -206,7 +206,7 @@ func init() { // it and the agent refer to each other
 		{"change the limits of its own supervisor", func(*targets) (string, error) {
 			return "changed", unix.Prlimit(os.Getppid(), unix.RLIMIT_MSGQUEUE, &unix.Rlimit{Cur: 4242, Max: 4343}, nil)
 		}, says, bySeccomp, false},
-		{"let its own supervisor run only when nothing else wants to", func(*targets) (string, error) {
+		{"make its own supervisor run only when nothing else wants to", func(*targets) (string, error) {
 			_, err := setIdle(os.Getppid())
 			return "changed", err
 		}, says, bySeccomp, false},

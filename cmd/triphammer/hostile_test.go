@@ -72,7 +72,7 @@ var attacked = []column{{isolation: executor.None}, {isolation: executor.Kernel}
 
 // The table of SPEC 14.3 is between these lines.
 const (
-	securityPage = "../../docs/security.md"
+	securityPage = "../../docs/hostile.md"
 	tableBegins  = "<!-- The table is made by `go test -tags full ./cmd/triphammer -run TestHostileAgentEscapes -update`. -->\n"
 	tableEnds    = "<!-- The table ends here. -->\n"
 )
@@ -90,7 +90,7 @@ func (c column) verdict(got bool) string {
 	return stopped
 }
 
-// TestHostileAgentEscapes: an agent tries to get out of each isolation, and docs/security.md
+// TestHostileAgentEscapes (R30): an agent tries to get out of each isolation, and docs/security.md
 // says exactly what it gets done (SPEC 14.1, 14.3). The same agent without a run is the
 // control: it gets everything done that the machine lets anybody do. -update writes the table,
 // if all columns are tested.

@@ -36,6 +36,8 @@ func hostileMain(args []string) int {
 		err = dialBystander(args[1])
 	case "use":
 		err = use(args[1], args[2])
+	case "ways":
+		err = tryWays(args[1])
 	case "kill":
 		err = killServer()
 	}

@@ -129,6 +129,9 @@ func TestLookups(t *testing.T) {
 		}
 	}
 	shows(send(1), "3 automations", "answered at", "(api)", "(old)", "(all)")
+	if figures := post(t, http.MethodGet, "http://"+w.addr+"/metrics", nil, nil).body; !strings.Contains(figures, `triphammer_sender_lookups_total{outcome="answered",provider="github"} 1`) {
+		t.Error("the metrics do not count the question")
+	}
 	if n := g.times("1"); n != 1 {
 		t.Errorf("two automations on one question asked %d times", n)
 	}

@@ -73,6 +73,10 @@ func missing(file string) bool {
 var atEnd []func()
 
 func TestMain(m *testing.M) {
+	if os.Getenv(watchedVariable) != "" {
+		fmt.Fprintln(os.Stderr, "becoming a watched program:", becomeWatched())
+		os.Exit(1)
+	}
 	if len(os.Args) > 2 && os.Args[1] == hostileCommand {
 		os.Exit(hostileMain(os.Args[2:]))
 	}

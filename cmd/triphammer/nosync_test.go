@@ -3,18 +3,19 @@ package main
 import (
 	"fmt"
 	"net/http"
-	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"triphammer/cmd/triphammer/client"
 	"triphammer/server/api"
 )
 
-// TestFailedSync (B6): while the disk confirms no write, nothing is acknowledged,
+// TestFailedSync (R4, B6): while the disk confirms no write, nothing is acknowledged,
 // readyz and status say so, the log has few lines, and runs go on; after it all is
 // as it was, also over a kill in the midst.
 func TestFailedSync(t *testing.T) {
@@ -23,12 +24,15 @@ func TestFailedSync(t *testing.T) {
 		"factory.yaml": factoryYAML, "webhooks/hook.yaml": "secretName: S\n", "environments/env.yaml": "command: [sleep, '1000']\n",
 		"automations/all.md": automationFile("hook", "{run: [true]}"),
 	})
-	shim, fault := filepath.Join(t.TempDir(), "nosync.so"), filepath.Join(w.dir, "nosync")
-	if out, err := exec.Command("gcc", "-shared", "-fPIC", "-o", shim, "testdata/nosync.c").CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
+	var failing atomic.Bool
 	start := func() {
-		w.startWith(func(c *exec.Cmd) { c.Env = append(c.Env, "LD_PRELOAD="+shim, "NOSYNC="+fault) }, "--rate-limit", "0", "--max-runs-per-hour", "0")
+		x := &watcher{t: t, dir: filepath.Join(w.dir, "data"), decide: func(c *diskCall) (v verdict) {
+			if c.what == "sync" && failing.Load() {
+				v.errno = unix.EIO
+			}
+			return v
+		}}
+		w.startWatched(x, "--rate-limit", "0", "--max-runs-per-hour", "0")
 	}
 	start()
 	url, sent, acknowledged := w.url("hook"), 0, make(map[string]bool)
@@ -57,9 +61,7 @@ func TestFailedSync(t *testing.T) {
 	})
 	fail := func() {
 		t.Helper()
-		if err := os.WriteFile(fault, nil, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		failing.Store(true)
 		for range 300 {
 			if got := send(); got != 503 {
 				t.Fatalf("a delivery that the disk does not confirm is answered %d", got)
@@ -73,9 +75,7 @@ func TestFailedSync(t *testing.T) {
 	if out := w.run("", "status"); !strings.Contains(out, "does not confirm writes") {
 		t.Errorf("status says\n%s", out)
 	}
-	if err := os.Remove(fault); err != nil {
-		t.Fatal(err)
-	}
+	failing.Store(false)
 	await("deliveries to be taken again", func() bool { return send() == 202 && ready() == 200 })
 	if w.list(&runs, "runs", "list"); len(runs) != 1 || runs[0].State != "INPROGRESS" {
 		t.Errorf("runs: %+v", runs)
@@ -86,9 +86,7 @@ func TestFailedSync(t *testing.T) {
 	// A server that is killed meanwhile copies what it left before it takes more.
 	fail()
 	w.kill()
-	if err := os.Remove(fault); err != nil {
-		t.Fatal(err)
-	}
+	failing.Store(false)
 	start()
 	await("deliveries to be taken again", func() bool { return send() == 202 && ready() == 200 })
 	var deliveries []api.Delivery

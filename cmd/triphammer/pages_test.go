@@ -9,6 +9,7 @@ import (
 	"regexp"
 	"testing"
 
+	answers "triphammer/server/answer"
 	"triphammer/server/dashboard"
 )
 
@@ -21,6 +22,7 @@ type scenes struct {
 func storyPages(s scenes) map[string]map[string]string {
 	return map[string]map[string]string{
 		"/":                        {"overview": "/"},
+		"/inbox":                   {"inbox": "/inbox"},
 		"/deliveries":              {"deliveries": "/deliveries"},
 		"/deliveries/:id":          {"delivery": "/deliveries/" + s.wanted, "delivery-unmatched": "/deliveries/" + s.unmatched},
 		"/automations":             {"automations": "/automations"},
@@ -42,7 +44,7 @@ func storyPages(s scenes) map[string]map[string]string {
 		"/subjects":                {"subjects": "/subjects"},
 		"/subjects/story":          {"subject": "/subjects/story?subject=" + url.QueryEscape(s.subject)},
 		"/webhooks":                {"webhooks": "/webhooks"},
-		"/webhooks/:name":          {"webhook": "/webhooks/github", "webhook-disabled": "/webhooks/old-ci"},
+		"/webhooks/:name":          {"webhook": "/webhooks/github"},
 		"/webhooks/new":            {"webhook-new": "/webhooks/new"},
 		"/definition":              {"definition": "/definition"},
 		"/definition/applies/:id":  {"apply": "/definition/applies/" + s.apply},
@@ -55,6 +57,7 @@ func storyPages(s scenes) map[string]map[string]string {
 		"/system":                  {"system": "/system"},
 		"/runs/:id":                {"run": "/runs/" + s.done, "run-failed": "/runs/" + s.failed, "run-live": "/runs/" + s.live},
 		"/runs/new":                {"run-new": "/runs/new"},
+		"/costs":                   {"costs": "/costs"},
 		"/schedules":               {"schedules": "/schedules"},
 		"/schedules/new":           {"schedule-new": "/schedules/new"},
 		"/schedules/:id":           {"schedule": "/schedules/" + s.schedule},
@@ -66,6 +69,7 @@ func storyPages(s scenes) map[string]map[string]string {
 // notPages are routes of the dashboard that answer with no page, or with one that needs no picture, and why.
 var notPages = map[string]string{
 	"/artifacts/:id":               "a file to keep",
+	"/costs/table.csv":             "a file to keep",
 	"/deliveries/:id/payload":      "a file to keep",
 	"/runs/:id/events.json":        "a file to keep",
 	"/runs/:id/event-payload.json": "a file to keep",
@@ -90,9 +94,9 @@ var (
 const pictures = "../../docs/screenshots"
 
 // maxPictures is how large all pictures are together, in bytes.
-const maxPictures = 5_800_000
+const maxPictures = 6_000_000
 
-// TestPictures: each page has its pictures, and each picture its page.
+// TestPictures: each page and each sender's answers have their pictures, and each picture shows one of them.
 func TestPictures(t *testing.T) {
 	wanted := make(map[string]bool)
 	for _, route := range pageRoutes() {
@@ -102,6 +106,11 @@ func TestPictures(t *testing.T) {
 					wanted[fmt.Sprintf("%s-%s-%d.png", name, theme, width)] = true
 				}
 			}
+		}
+	}
+	for _, s := range answers.Senders() {
+		for _, theme := range themes {
+			wanted[fmt.Sprintf("answer-%s-%s-640.svg", s.Provider, theme)] = true
 		}
 	}
 	files, err := os.ReadDir(pictures)
@@ -115,7 +124,7 @@ func TestPictures(t *testing.T) {
 			t.Fatal(err)
 		}
 		if size += info.Size(); !wanted[f.Name()] {
-			t.Errorf("%s is the picture of no page: remove it", f.Name())
+			t.Errorf("%s is the picture of nothing: remove it", f.Name())
 		}
 		delete(wanted, f.Name())
 	}
@@ -131,7 +140,7 @@ func TestPictures(t *testing.T) {
 // what is on it.
 func TestPicturesInDocs(t *testing.T) {
 	picture := regexp.MustCompile(`(?s)<picture>(.*?)</picture>`)
-	whole := regexp.MustCompile(`^\n  <source media="\(prefers-color-scheme: dark\)" srcset="(\S+)-dark-(\d+\.png)">\n  <img src="(\S+)-light-(\d+\.png)" alt="[^"]{20,}">\n$`)
+	whole := regexp.MustCompile(`^\n  <source media="\(prefers-color-scheme: dark\)" srcset="(\S+)-dark-(\d+\.(?:png|svg))">\n  <img src="(\S+)-light-(\d+\.(?:png|svg))" alt="[^"]{20,}">\n$`)
 	shown := 0
 	for name, text := range pages(t) {
 		for _, found := range picture.FindAllStringSubmatch(text, -1) {

@@ -12,7 +12,7 @@ import (
 	"triphammer/server/api"
 )
 
-// TestWrongClock: a server that is started with a clock that is wrong deletes
+// TestWrongClock (R26): a server that is started with a clock that is wrong deletes
 // nothing, forgets no identity, and lets no more deliveries pass; and it goes on as
 // ever when somebody says that the clock is right.
 func TestWrongClock(t *testing.T) {

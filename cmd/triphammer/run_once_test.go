@@ -53,7 +53,7 @@ func runsOnce(made []string, runs []api.Run, marks []string) (wrong []string) {
 	return wrong
 }
 
-// TestRunOnce kills the server around the start of runs, in make test-full 150 times: none is
+// TestRunOnce (R9) kills the server around the start of runs, in make test-full 150 times: none is
 // started twice, none lost, none stuck, each accepted delivery has its run, and nothing that
 // an agent has started outlives the server.
 func TestRunOnce(t *testing.T) {
@@ -262,9 +262,9 @@ func unwatched(t *testing.T) {
 	t.Cleanup(func() { binary = was })
 }
 
-// TestDrain ends the server 20 times (in make test-full) with SIGTERM under load:
+// TestDrain (R25) ends the server 20 times (in make test-full) with SIGTERM under load:
 // nothing acknowledged is lost, nothing accepted twice, every request that was
-// taken is answered, and it ends with 0 within 10 seconds (R25).
+// taken is answered, and it ends with 0 within 10 seconds.
 func TestDrain(t *testing.T) {
 	t.Parallel()
 	times := 3

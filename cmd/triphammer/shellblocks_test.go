@@ -15,7 +15,8 @@ var walked = map[string]string{
 	"README": "TestReadme", "connecting": "TestConnecting", "first-webhook": "TestFirstWebhook", "script": "TestScriptGuide", "sentry": "TestSentryGuide",
 	"github": "TestSenderGuides", "gitlab": "TestSenderGuides", "jira": "TestSenderGuides", "linear": "TestSenderGuides", "slack": "TestSenderGuides",
 	"install": "TestDist", "api": "TestAPIGuide", "backup": "TestCommandGuides", "checking": "TestCommandGuides", "examples": "TestCommandGuides", "mcp": "TestCommandGuides",
-	"dashboard": "TestCommandGuides", "operating": "TestCommandGuides",
+	"dashboard": "TestCommandGuides", "hosted": "TestCommandGuides", "repositories": "TestCommandGuides",
+	"night": "TestCommandGuides", "public": "TestCommandGuides", "nas": "TestCommandGuides",
 	"secrets": "TestCommandGuides", "troubleshooting": "TestCommandGuides", "upgrade": "TestCommandGuides",
 }
 
@@ -28,26 +29,23 @@ const (
 // shellBlocks are the other blocks of commands, each by how it begins: the test that executes
 // them, or why none does.
 var shellBlocks = map[string]map[string]string{
-	"README": {"make demo": "it leaves pages open; TestReadme runs its parts", "make build": "the tests build the program once for all"},
-	"agents": {
-		"npm install": unreachable, "triphammer secrets set CLAUDE_KEY": choose, "PATH=": unreachable, "triphammer runs followup": choose, "triphammer secrets set FORGE_TOKEN": choose,
-		"git push -o merge_request": "TestPrivateRepository", "git push -o topic": "TestPrivateRepository", "gateway=": "TestPullGuide",
-	},
-	"github":     {"triphammer connect github": "TestConnectGitHub", "triphammer secrets set GITHUB_APP": "TestGitHubApp"},
-	"checking":   {"#!/bin/sh": "TestPushHook"},
-	"install":    {"sudo tee /etc/apparmor.d": unreachable},
-	"kubernetes": {"kubectl create": "TestChartGuide", "kubectl -n triphammer exec": "TestFirstDelivery", "triphammer serve": unreachable},
-	"operating": {
-		"triphammer serve --repo":   choose,
-		"triphammer serve --hosted": choose,
-		"triphammer serve --data":   choose,
-		"triphammer secrets set":    choose,
-		"triphammer keys create":    choose,
-		"triphammer serve …":        choose,
-		"triphammer context add":    choose,
-	},
+	"README":        {"make demo": "it leaves pages open; TestReadme runs its parts", "make build": "the tests build the program once for all"},
+	"agents":        {"npm install": unreachable, "triphammer secrets set CLAUDE_KEY": choose, "PATH=": unreachable},
+	"pushes":        {"triphammer secrets set FORGE_TOKEN": choose, "git push origin HEAD:triphammer/": "TestPrivateRepository", "gateway=": "TestPullGuide"},
+	"runs":          {"triphammer runs followup": choose},
+	"github":        {"triphammer connect github": "TestConnectGitHub", "triphammer secrets set GITHUB_APP": "TestGitHubApp"},
+	"outputs":       {"echo": "TestOutputs"},
+	"checking":      {"#!/bin/sh": "TestPushHook"},
+	"install":       {"sudo tee /etc/apparmor.d": unreachable},
+	"kubernetes":    {"kubectl create": "TestChartGuide", "kubectl -n triphammer exec": "TestFirstDelivery", "triphammer serve": unreachable},
+	"commands":      {"triphammer context add": choose},
+	"hosted":        {"triphammer serve --hosted": choose, "triphammer serve --data": choose},
+	"operating":     {"triphammer serve --repo": choose},
+	"repositories":  {"triphammer secrets set": choose},
+	"sign-in":       {"triphammer serve …": choose},
+	"watching":      {"triphammer keys create": choose},
+	"workers":       {"TRIPHAMMER_STORE=": unreachable},
 	"reverse-proxy": {"triphammer serve": choose, "curl": unreachable},
-	"scaling":       {"TRIPHAMMER_STORE=": unreachable},
 	"subjects":      {"triphammer subjects list": choose},
 }
 

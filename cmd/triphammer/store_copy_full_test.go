@@ -122,9 +122,6 @@ func TestMove(t *testing.T) {
 
 	w.env = nil
 	w.fails(exit.Usage, "store", "copy", "--from", address, "--to", "down") // without the key
-	if err := os.Remove(filepath.Join(w.dir, "down", "lock")); err != nil {
-		t.Error(err)
-	}
 	w.run("", "store", "copy", "--from", "data", "--to", "data")
 	w.start()
 	if after := w.shown(); after != before {

@@ -169,6 +169,7 @@ func (d *day) happens() {
 		d.forge("sentry", "sentry", "event_alert")
 	}
 	push("14:10", "main")
+	push("14:16", "release")
 	d.at("14:19")
 	d.mood("calm 419")
 	d.wanted = d.deploy(8812, "failed")

@@ -174,7 +174,7 @@ func (w *world) told(metric, line string) {
 	}
 }
 
-// TestStrangers attacks the real program, at full size.
+// TestStrangers (R13, R19) attacks the real program, at full size.
 func TestStrangers(t *testing.T) {
 	fewDescriptors(t, 1024)
 	t.Run("bodies", testBodiesOfStrangers)

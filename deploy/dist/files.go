@@ -39,6 +39,7 @@ func (d *dist) shipped() ([]file, error) {
 		{name: "compose/compose.yaml", to: docFolder + "/examples/compose.yaml"},
 		{name: "compose/compose.postgres.yaml", to: docFolder + "/examples/compose.postgres.yaml"},
 		{name: "prometheus/triphammer.rules.yaml", to: docFolder + "/examples/triphammer.rules.yaml"},
+		{name: "grafana/triphammer.json", to: docFolder + "/examples/grafana.json"},
 	} {
 		data, err := os.ReadFile(filepath.Join(d.root, "deploy", filepath.FromSlash(s.name)))
 		if errors.Is(err, fs.ErrNotExist) {

@@ -242,7 +242,7 @@ func needed(tree fs.FS, path, name string) error {
 	if more := len(found) - 1; more > 0 {
 		message += fmt.Sprintf(" (and %d more)", more)
 	}
-	return &Error{Kind: ErrUsed, Path: path, Found: found, Message: message + ": without it, runs would fail; name another one there first"}
+	return &Error{Kind: ErrUsed, Path: path, Found: found, Message: message + ": without it, runs would fail; name another there first"}
 }
 
 // hiding is a tree without one of its files.

@@ -1,6 +1,8 @@
 package match
 
 import (
+	"slices"
+
 	"triphammer/factory/filter"
 	"triphammer/factory/jsonscan"
 	"triphammer/factory/native"
@@ -18,6 +20,9 @@ type Result struct {
 	// Conditions belong to the trigger that matched, or else to the trigger that came
 	// furthest.
 	Conditions []filter.Condition
+	// Reply tells that the delivery is a reply that the automation accepts. It matches in a thread that
+	// the automation has answered (Delivery.Answered).
+	Reply bool
 	// Subject is what the event is about for a delivery that matches (SPEC 21.1). Lacks is the path
 	// of the automation's own subject that has no value in the payload; then there is no subject.
 	Subject, Lacks string
@@ -51,8 +56,20 @@ func (r *reader) of(sender *native.Sender, accounts []string) *native.Payload {
 
 func (c Candidate) explain(r *reader) Result {
 	best, held := native.Verdict{}, -1
+	verdicts := make([]native.Verdict, 0, len(c.Triggers)+len(c.Replies))
 	for _, t := range c.Triggers {
-		v := t.explain(r, c.Accounts)
+		verdicts = append(verdicts, t.explain(r, c.Accounts))
+	}
+	reply := false
+	for _, t := range c.Replies {
+		v := Trigger{Native: t}.explain(r, c.Accounts)
+		if v.Matched {
+			reply = true
+			v = c.answered(v, t.Event, r.delivery.Answered[c.Automation])
+		}
+		verdicts = append(verdicts, v)
+	}
+	for _, v := range verdicts {
 		if v.Matched {
 			best = v
 			break
@@ -64,13 +81,28 @@ func (c Candidate) explain(r *reader) Result {
 		}
 	}
 	result := Result{
-		Automation: c.Automation, Matched: best.Matched, Open: best.Open,
+		Automation: c.Automation, Matched: best.Matched, Open: best.Open, Reply: reply,
 		Path: best.Path, Want: best.Want, Got: best.Got, Conditions: best.Conditions,
 	}
 	if best.Matched {
 		result.Subject, result.Lacks = c.subject(r)
 	}
 	return result
+}
+
+// answered adds to the verdict on a reply whether the automation has answered in its thread, or asked.
+func (c Candidate) answered(v native.Verdict, e *native.Event, is bool) native.Verdict {
+	last := filter.Condition{Path: "thread", Want: "a thread that " + c.Automation + " has answered", Got: "a reply in another thread", OK: is}
+	if c.ToQuestion(e) {
+		last.Want, last.Got = "a thread in which a question of "+c.Automation+" is open", "a text in another thread, or after the question was answered"
+	}
+	if is {
+		last.Got = "a reply there"
+	} else {
+		v.Matched, v.Path, v.Want, v.Got = false, last.Path, last.Want, last.Got
+	}
+	v.Conditions = append(v.Conditions, last)
+	return v
 }
 
 // subject is what a delivery that matches is about. As in Index.Match, filters on the delivery count
@@ -88,6 +120,10 @@ func (c Candidate) subject(r *reader) (subject, lacks string) {
 		case event == nil:
 			event = t.Native.Event
 		}
+	}
+	if event == nil {
+		i := slices.IndexFunc(c.Replies, func(t *native.Trigger) bool { return Trigger{Native: t}.explain(r, c.Accounts).Matched })
+		event = c.Replies[max(i, 0)].Event
 	}
 	return event.SubjectOf(r.of(event.Sender, c.Accounts)), ""
 }

@@ -22,6 +22,9 @@ type Delivery struct {
 	// Answers are what the sender's API answered about the delivery.
 	Answers map[native.Question][]string
 	Open    map[native.Question]string // why questions have no answer
+	// Answered are the automations that are known to have answered in the thread of the delivery. Only
+	// Explain asks for it.
+	Answered map[string]bool
 }
 
 // Trigger is the condition of one trigger of an automation: filters on the headers and the
@@ -38,6 +41,11 @@ type Candidate struct {
 	// Triggers are the triggers that select the webhook. One that accepts the delivery suffices.
 	Triggers []Trigger
 	Accounts []string // the accounts that the webhook names
+	// Replies accept replies in threads: whether the automation has answered or asked there is for others
+	// to find out. With Threads, a Reply of the sender goes on in each thread that the automation has
+	// answered (SPEC 21.6); anything else counts as the answer to a question alone (SPEC 26.3).
+	Replies []*native.Trigger
+	Threads bool
 	// Subject is what the automation says its events are about; nil: as the events themselves say.
 	Subject *native.Template
 	Webhook string // its name
@@ -46,15 +54,22 @@ type Candidate struct {
 // Match is a candidate that a delivery matches.
 type Match struct {
 	Candidate int
-	// Event is the sender's event that fired the trigger; nil if filters on the delivery did.
+	// Event is the sender's event that fired the trigger; nil if filters on the delivery did. If it
+	// is a reply (native.Event.IsReply), no trigger was fired: the delivery starts something only in a
+	// thread that the automation has answered.
 	Event *native.Event
+	// Reply tells that the delivery is a reply that the candidate accepts, whatever else it is, and
+	// ToQuestion that it counts as the answer to a question alone.
+	Reply, ToQuestion bool
 	// Identity identifies the event at the sender, whichever webhook reports it; empty if the
-	// sender gives no identity.
+	// sender gives no identity. A reply has one identity, whatever else it is.
 	Identity string
 	// Subject is what the event is about (SPEC 21.1); empty: nothing says so.
 	Subject string
 	// Person is whose act the sender's event is (SPEC 24.1), as native.Person.String says it.
 	Person string
+	// Outsider tells that the automation does not list the person, so that its run waits (SPEC 26.1).
+	Outsider bool
 }
 
 // Index is the candidates of one webhook. It is immutable and safe for
@@ -87,6 +102,10 @@ func NewIndex(candidates []Candidate) *Index {
 			pairs = append(pairs, filter.Pair{Headers: t.Headers, Payload: t.Payload})
 			x.owner = append(x.owner, i)
 		}
+		for _, t := range c.Replies { // after the triggers of its candidate: see merge
+			x.triggers, x.natives = append(x.triggers, t), append(x.natives, i)
+			x.sender, x.accounts = t.Event.Sender, c.Accounts
+		}
 	}
 	x.set = filter.NewSet(pairs)
 	if x.sender != nil {
@@ -118,12 +137,12 @@ func (x *Index) Match(d Delivery, dst []Match) (matched []Match, open []native.Q
 	fired, undecided := x.native.Match(p, room[:0])
 	for _, n := range fired {
 		e := x.triggers[n].Event
-		dst = append(dst, Match{Candidate: x.natives[n], Event: e, Identity: e.Identity(p), Subject: e.SubjectOf(p), Person: e.PersonOf(p).String()})
+		dst = append(dst, Match{
+			Candidate: x.natives[n], Event: e, Reply: e.IsReply(), ToQuestion: x.candidates[x.natives[n]].ToQuestion(e),
+			Identity: e.Identity(p), Subject: e.SubjectOf(p), Person: e.PersonOf(p).String(), Outsider: x.triggers[n].Outsider(p),
+		})
 	}
-	// A candidate keeps its first match: the match by filters on the delivery, if there is one.
-	slices.SortStableFunc(dst[from:], func(a, b Match) int { return cmp.Compare(a.Candidate, b.Candidate) })
-	kept := slices.CompactFunc(dst[from:], func(a, b Match) bool { return a.Candidate == b.Candidate })
-	dst = dst[:from+len(kept)]
+	dst = dst[:from+merge(dst[from:])]
 	x.name(dst[from:], d.Body)
 	for _, o := range undecided {
 		decided := func(m Match) bool { return m.Candidate == x.natives[o.Trigger] }
@@ -137,6 +156,27 @@ func (x *Index) Match(d Delivery, dst []Match) (matched []Match, open []native.Q
 		}
 	}
 	return dst, open, nil
+}
+
+// ToQuestion tells whether an event counts as the answer to a question of the candidate alone.
+func (c *Candidate) ToQuestion(e *native.Event) bool {
+	return e.IsReply() && (!c.Threads || e != e.Sender.Reply)
+}
+
+// merge leaves one match of each candidate, and returns how many there are. It is the first: the match
+// by filters on the delivery, if there is one, and a reply is the last.
+func merge(all []Match) (n int) {
+	slices.SortStableFunc(all, func(a, b Match) int { return cmp.Compare(a.Candidate, b.Candidate) })
+	for _, m := range all {
+		switch {
+		case n == 0 || all[n-1].Candidate != m.Candidate:
+			all[n] = m
+			n++
+		case m.Reply:
+			all[n-1].Reply, all[n-1].ToQuestion, all[n-1].Identity = true, m.ToQuestion, m.Identity
+		}
+	}
+	return n
 }
 
 // name gives the matches the subjects that their automations say.

@@ -1,12 +1,15 @@
 package native
 
-import "strings"
+import (
+	"slices"
+	"strings"
+)
 
 // azureDevOps are the events of Azure DevOps, by the examples of
 // https://learn.microsoft.com/azure/devops/service-hooks/events. The format's own pages name work items, pull
 // requests, pushes and the key source_repos; how it spells the provider and the events is not published.
 var azureDevOps = &Sender{
-	Provider: "azure_devops", Title: "Azure DevOps", Schemes: []string{"azure_devops"}, Source: "AZURE_DEVOPS",
+	Provider: "azure_devops", Title: "Azure DevOps", Schemes: []string{"azure_devops"}, Source: "AZURE_DEVOPS", HTML: true,
 	Answers: []string{"thread", "check"},
 	Docs:    "https://learn.microsoft.com/azure/devops/service-hooks/events", Guess: true,
 	Events: []*Event{
@@ -19,7 +22,7 @@ var azureDevOps = &Sender{
 				{Name: "types", From: azureField("System.WorkItemType"), Fold: strings.ToLower},
 			},
 			Same: azureSame, Link: first("resource._links.html.href", "resource.revision._links.html.href"),
-			Subject: thing(azureField("System.TeamProject"), "#", first("resource.workItemId", "resource.id")),
+			Subject: azureItem,
 			By: azurePerson(either(
 				at("resource.revisedBy.uniqueName"), azureAddress(azureField("System.ChangedBy")),
 				when(azureIs("workitem.created"), azureAddress(azureField("System.CreatedBy"))),
@@ -56,6 +59,26 @@ var azureDevOps = &Sender{
 			By:      azurePerson(at("resource.pushedBy.uniqueName")),
 		},
 	},
+	Comment: &Event{
+		Name: "comment", Doc: "Somebody comments on a work item or a pull request.",
+		In: [][]Condition{
+			{azureIs("workitem.commented")},
+			{
+				azureIs(azureComment),
+				{Source: at("resource.comment.commentType"), OneOf: []string{"system"}, Not: true},
+				{Source: at("resource.comment.isDeleted"), OneOf: []string{"true"}, Not: true},
+				{Source: azureEdited, Not: true},
+			},
+		},
+		Same: azureSame, Link: first("resource._links.html.href", "resource._links.web.href"),
+		Subject: either(
+			when(azureIs("workitem.commented"), azureItem),
+			thing(azureRepo("resource.pullRequest.repository"), "!", at("resource.pullRequest.pullRequestId")),
+		),
+		By:   azurePerson(either(at("resource.comment.author.uniqueName"), azureAddress(azureField("System.ChangedBy")))),
+		Text: either(at("resource.comment.content"), azureField("System.History")),
+	},
+	title: either(at("resource.title"), at("resource.pullRequest.title"), azureField("System.Title")),
 	heads: []head{
 		azureHead("resource"), azureHead("resource.pullRequest"),
 		{what: "pushed commit", commit: at("resource.refUpdates[].newObjectId"), branch: at("resource.refUpdates[].name"), origins: azureOrigins("resource"), own: true},
@@ -81,6 +104,18 @@ const azureComment = "ms.vss-code.git-pullrequest-comment-event"
 
 var (
 	azureSame = []Source{at("id")}
+	azureItem = thing(azureField("System.TeamProject"), "#", first("resource.workItemId", "resource.id"))
+
+	// azureEdited has a value if a comment was changed: Azure DevOps sends one event for new and for changed ones.
+	azureEdited = Source{
+		Doc: "resource.comment.lastContentUpdatedDate, if it is not publishedDate", places: placesOf("resource.comment.publishedDate", "resource.comment.lastContentUpdatedDate"),
+		read: func(p *Payload) []string {
+			if changed := p.values["resource.comment.lastContentUpdatedDate"]; !slices.Equal(changed, p.values["resource.comment.publishedDate"]) {
+				return changed
+			}
+			return nil
+		},
+	}
 
 	azureActions = Key{Name: "actions", Fold: strings.ToLower, From: mapped("the last word of", at("eventType"), func(event string) []string {
 		if event == azureComment {

@@ -110,6 +110,13 @@ var github = &Sender{
 			Subject: githubCommit("check_suite"), By: githubPerson,
 		},
 	},
+	Comment: &Event{
+		Name: "comment", Doc: "Somebody comments on an issue or a pull request.",
+		In:   [][]Condition{{githubEvent("issue_comment"), githubAction("created"), githubByPerson("comment.user")}},
+		Same: []Source{at("comment.id")}, Link: first("comment.html_url"),
+		Subject: githubNumber("issue.number"), By: githubPerson, Public: true, Text: at("comment.body"),
+	},
+	title: first("issue.title", "pull_request.title"),
 	heads: []head{
 		{ // the merge is the repository's own, whoever made the pull request
 			what: "merged pull request", when: []Condition{{Source: at("pull_request.merged"), OneOf: []string{"true"}}},

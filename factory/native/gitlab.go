@@ -45,7 +45,7 @@ var gitlab = &Sender{
 				when(gitlabKind("merge_request"), thing(gitlabProject, "!", at("object_attributes.iid"))),
 				when(gitlabKind("issue"), thing(gitlabProject, "#", at("object_attributes.iid"))),
 				when(gitlabKind("work_item"), thing(gitlabProject, "#", at("object_attributes.iid"))),
-				thing(gitlabProject, "!", at("merge_request.iid")), thing(gitlabProject, "#", first("issue.iid", "work_item.iid")), thing(gitlabProject, "@", at("commit.id")),
+				gitlabNoted,
 			),
 			By: gitlabPerson, Public: true,
 		},
@@ -61,6 +61,13 @@ var gitlab = &Sender{
 			Subject: thing(gitlabProject, "/", ref(at("ref"))), By: gitlabPusher,
 		},
 	},
+	Comment: &Event{
+		Name: "comment", Doc: "Somebody comments on an issue, a merge request or a commit.",
+		In:   [][]Condition{append(gitlabWritten("note", "create"), Condition{Source: at("object_attributes.action"), OneOf: []string{"create"}})},
+		Same: []Source{at("object_kind"), at("object_attributes.id")}, Link: first("object_attributes.url"),
+		Subject: gitlabNoted, By: gitlabPerson, Public: true, Text: at("object_attributes.note"),
+	},
+	title: first("issue.title", "merge_request.title", "object_attributes.title"),
 	heads: []head{
 		{ // the merge is the project's own, whoever made the merge request
 			what: "merged merge request", when: []Condition{gitlabKind("merge_request"), {Source: at("object_attributes.state"), OneOf: []string{"merged"}}},
@@ -88,6 +95,9 @@ var gitlabRepos = Key{Name: "repos", From: at("project.path_with_namespace"), Fo
 
 // gitlabProject is a project, with the host of a server of one's own before it.
 var gitlabProject = ofSite("gitlab.com", first("project.web_url", "object_attributes.url"), at("project.path_with_namespace"))
+
+// gitlabNoted is what a comment is about.
+var gitlabNoted = either(thing(gitlabProject, "!", at("merge_request.iid")), thing(gitlabProject, "#", first("issue.iid", "work_item.iid")), thing(gitlabProject, "@", at("commit.id")))
 
 // gitlabPerson is the user of an event. No payload says what a user may do.
 var gitlabPerson = gitlabUser("user.username", "user.id", either(
@@ -123,8 +133,14 @@ func gitlabBotsIn(names Source) Source {
 }
 
 // gitlabMention holds if new text mentions an account of the webhook, and neither that account
-// nor a bot wrote it. Older servers send no action with a comment.
+// nor a bot wrote it.
 func gitlabMention(kind, text, action string) []Condition {
+	return append(gitlabWritten(kind, action), mentioned(accounts(mentions("-._/", at(text)))))
+}
+
+// gitlabWritten holds for new text that neither an account of the webhook nor a bot wrote. Older servers
+// send no action with a comment.
+func gitlabWritten(kind, action string) []Condition {
 	isNew := Condition{Source: at("object_attributes.action"), OneOf: []string{action}}
 	if kind == "note" {
 		isNew = Condition{Source: at("object_attributes.action"), OneOf: []string{"update"}, Not: true}
@@ -134,6 +150,5 @@ func gitlabMention(kind, text, action string) []Condition {
 		{Source: at("object_attributes.system"), OneOf: []string{"true"}, Not: true},
 		{Source: accounts(at("user.username")), Not: true},
 		{Source: gitlabBotsIn(at("user.username")), Not: true},
-		mentioned(accounts(mentions("-._/", at(text)))),
 	}
 }

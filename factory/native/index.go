@@ -157,8 +157,8 @@ func (x *Index) Match(p *Payload, dst []int) ([]int, []Open) {
 		for _, n := range slices.Compact(woken) {
 			questions, ok := x.accepts(n, rows)
 			if s := x.triggers[n].StartedBy; ok && s != nil {
-				may, open, _, _ := e.event.admits(s, p)
-				ok, questions = may || len(open) > 0, append(questions, open...)
+				may, open, who, _ := e.event.admits(s, p)
+				ok, questions = may || len(open) > 0 || s.lets(who), append(questions, open...)
 			}
 			switch {
 			case ok && len(questions) == 0:

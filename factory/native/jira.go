@@ -14,6 +14,7 @@ var jira = &Sender{
 	Answers:  []string{"thread"},
 	Docs:     "https://developer.atlassian.com/cloud/jira/platform/webhooks/",
 	Accounts: "account identifiers; on Data Center user names",
+	title:    at("issue.fields.summary"),
 	Events: []*Event{
 		{
 			Name: "issue_created", Doc: "Somebody creates an issue.",
@@ -39,12 +40,7 @@ var jira = &Sender{
 		{
 			Name: "agent_session_created", Doc: "Somebody mentions an account of the webhook in a new comment, or assigns an issue to it.",
 			In: [][]Condition{
-				{
-					jiraEvent("comment_created"),
-					{Source: at("comment.author.accountType"), OneOf: []string{"app"}, Not: true},
-					{Source: accounts(at("comment.author.accountId", "comment.author.name")), Not: true},
-					{Source: accounts(jiraMentions)},
-				},
+				append(slices.Clone(jiraNewComment), Condition{Source: accounts(jiraMentions)}),
 				{jiraEvent("jira:issue_created"), {Source: accounts(at("issue.fields.assignee.accountId", "issue.fields.assignee.name"))}},
 				{jiraEvent("jira:issue_updated"), {Source: accounts(jiraNewAssignee)}},
 			},
@@ -56,6 +52,18 @@ var jira = &Sender{
 			Same: []Source{at("issue.id"), at("comment.id"), at("changelog.id")}, Link: jiraPage, Subject: at("issue.key"), By: jiraPerson,
 		},
 	},
+	Comment: &Event{
+		Name: "comment", Doc: "Somebody comments on an issue.",
+		In:   [][]Condition{jiraNewComment},
+		Same: []Source{at("comment.id")}, Link: jiraPage, Subject: at("issue.key"), By: jiraPerson, Text: at("comment.body"),
+	},
+}
+
+// jiraNewComment holds for new comments of people who are no account of the webhook.
+var jiraNewComment = []Condition{
+	jiraEvent("comment_created"),
+	{Source: at("comment.author.accountType"), OneOf: []string{"app"}, Not: true},
+	{Source: accounts(at("comment.author.accountId", "comment.author.name")), Not: true},
 }
 
 // jiraPerson is who changed or commented; on Data Center people have names. An older comment that comes with a

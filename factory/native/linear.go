@@ -15,6 +15,7 @@ var linear = &Sender{
 	API:      "https://api.linear.app",
 	Docs:     "https://linear.app/developers/webhooks",
 	Accounts: "identifiers of the users that your agents are: their comments start nothing",
+	title:    first("data.title", "data.issue.title", "agentSession.issue.title"),
 	Events: []*Event{
 		linearIssue("issue_created", "Somebody creates an issue.", linearLabels, []Condition{linearType("Issue"), linearAction("create")}),
 		linearIssue("issue_labeled", "An issue gets a label, also when it is created.",
@@ -28,7 +29,7 @@ var linear = &Sender{
 			[]Condition{linearType("Issue"), linearAction("update"), {Source: given("updatedFrom.assigneeId")}, {Source: at("data.assigneeId", "data.assignee.id")}}),
 		{
 			Name: "comment_created", Doc: "Somebody comments on an issue.",
-			In: [][]Condition{{linearType("Comment"), linearAction("create"), {Source: at("data.issueId", "data.issue.id")}, {Source: at("data.botActor", "data.botActor.id"), Not: true}, {Source: accounts(at("data.userId", "data.user.id")), Not: true}}},
+			In: linearNewComment,
 			Keys: []Key{
 				linearNamed("team_ids", "teams", at("data.issue.teamId", "data.issue.team.id"), at("data.issue.team.name", "data.issue.team.key")),
 				linearAsked("project_ids", "projects", "issue_project", "issue_project_name"),
@@ -39,7 +40,7 @@ var linear = &Sender{
 				{Name: "creator_ids", From: at("data.userId", "data.user.id")},
 			},
 			Same: []Source{at("data.id")}, Link: first("url"),
-			Subject: at("data.issue.identifier"), By: identified(first("data.userId", "data.user.id"), Source{}),
+			Subject: at("data.issue.identifier"), By: linearCommenter,
 		},
 		{
 			Name: "agent_session_created", Doc: "Somebody mentions the Linear app of the webhook, or assigns an issue to it.",
@@ -49,13 +50,44 @@ var linear = &Sender{
 				{Name: "creator_ids", From: at("agentSession.creatorId", "agentSession.creator.id")},
 				{Name: "keywords", From: at("agentSession.comment.body", "agentSession.issue.title", "agentSession.issue.description"), Kind: Word, Fold: keyword},
 			},
-			Same: []Source{at("agentSession.id")}, Link: first("agentSession.url", "agentSession.issue.url"),
-			Subject: at("agentSession.issue.identifier"), By: identified(first("agentSession.creatorId", "agentSession.creator.id"), Source{}),
+			Same: []Source{at("agentSession.id")}, Link: linearSessionPage, Subject: linearSession,
+			By: identified(first("agentSession.creatorId", "agentSession.creator.id"), Source{}), Awaited: true,
 		},
 	},
+	Reply: linearPrompted("agent_session_prompted", "Somebody says more in an agent's session.", Condition{Source: linearSignal, OneOf: []string{"stop"}, Not: true}),
+	Comment: &Event{
+		Name: "comment", Doc: "Somebody comments on an issue.", In: linearNewComment,
+		Same: []Source{at("data.id")}, Link: first("url"), Subject: at("data.issue.identifier"), By: linearCommenter, Text: at("data.body"),
+	},
+	Stop: linearPrompted("agent_session_stopped", "Somebody stops the agent of a session.", Condition{Source: linearSignal, OneOf: []string{"stop"}}),
+}
+
+// linearPrompted is what a person does in an agent's session that exists.
+func linearPrompted(name, doc string, signal Condition) *Event {
+	return &Event{
+		Name: name, Doc: doc, In: [][]Condition{{linearType("AgentSessionEvent"), {Source: at("action"), OneOf: []string{"prompted"}}, signal}},
+		Same: []Source{at("agentActivity.id")}, Link: linearSessionPage, Subject: linearSession,
+		By:   identified(first("agentActivity.userId", "agentActivity.user.id"), first("agentSession.creatorId", "agentSession.creator.id")),
+		Text: first("agentActivity.content.body", "agentActivity.body"),
+	}
 }
 
 var (
+	linearSessionPage = first("agentSession.url", "agentSession.issue.url")
+
+	// linearSession is what an agent's session is about: an issue, or nothing but itself.
+	linearSession = either(at("agentSession.issue.identifier"), mapped("session/ and", at("agentSession.id"), func(id string) []string { return []string{"session/" + id} }))
+	linearSignal  = at("agentActivity.signal")
+
+	// linearNewComment holds for new comments of people who are no account of the webhook.
+	linearNewComment = [][]Condition{{
+		linearType("Comment"), linearAction("create"),
+		{Source: at("data.issueId", "data.issue.id")},
+		{Source: at("data.botActor", "data.botActor.id"), Not: true},
+		{Source: accounts(at("data.userId", "data.user.id")), Not: true},
+	}}
+	linearCommenter = identified(first("data.userId", "data.user.id"), Source{})
+
 	linearLabels = Key{Name: "labels", From: at("data.labels[].name"), Fold: strings.ToLower}
 
 	// linearNewLabels are the names of the labels that the issue did not have before.

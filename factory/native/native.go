@@ -38,13 +38,25 @@ type Sender struct {
 	// Guess tells that the format does not publish how triggers spell the sender, its events and their
 	// keys. The spelling is then ours, and --strict refuses it.
 	Guess bool
+	// Reply is that a person goes on in a thread, and Stop that a person stops what is done there (SPEC
+	// 21.6). Comment is that a person writes where a question of an agent may stand, if that is no Reply
+	// (SPEC 26.3). No trigger names them: they act in threads that the factory has answered. Nil: the
+	// sender has no such event.
+	Reply, Stop, Comment *Event
+	// Click is that a person presses a button below an answer, over a connection that the webhook opens; its
+	// Text is the reply that the button stands for (SPEC 26.2). Nil: the sender has no buttons.
+	Click *Event
+	// HTML tells that what people write may come as HTML.
+	HTML bool
 
 	// heads are where a delivery has the code that its events are about (SPEC 21.7). Only runs ask for
 	// it: a delivery that arrives is not read for it.
 	heads []head
 
+	title Source // what its service calls the subject of an event; like heads, only lists and pages ask for it
+
 	reader     *node // of all places that the events look at
-	headReader *node // of all places that heads look at
+	headReader *node // of all places that heads and title look at
 }
 
 // Event is something that happens at a sender.
@@ -64,8 +76,34 @@ type Event struct {
 	// belong together. It has at most one value.
 	Subject Source
 	By      *Who // whose act it is; nil: the event is nobody's
+	// Text is what the person says, of a reply (IsReply).
+	Text Source
 	// Public tells that on a public repository anybody can cause the event (SPEC 24.1).
 	Public bool
+	// Awaited tells that the sender waits for an answer, also if the event starts nothing (SPEC 22.2).
+	Awaited bool
+}
+
+// IsReply tells whether the event is its sender's Reply or Comment.
+func (e *Event) IsReply() bool { return e != nil && (e == e.Sender.Reply || e == e.Sender.Comment) }
+
+// Said is what a person says with a delivery that is a reply, and who it is; empty: it is none.
+func (s *Sender) Said(d Delivery) (text string, who Person) {
+	p := s.Read(d)
+	if e := s.Spoken(p); e != nil {
+		return strings.Join(e.Text.values(p), "\n"), e.PersonOf(p)
+	}
+	return "", Person{}
+}
+
+// Spoken is the Comment, Reply or Click that a delivery is; nil: it is none.
+func (s *Sender) Spoken(p *Payload) *Event {
+	for _, e := range []*Event{s.Reply, s.Comment, s.Click} {
+		if p.Is(e) {
+			return e
+		}
+	}
+	return nil
 }
 
 // Key is a filter key of an event.
@@ -136,16 +174,27 @@ var events = byName()
 func table(rows ...*Sender) []*Sender {
 	for _, s := range rows {
 		s.reader, s.headReader = &node{}, &node{}
-		for _, e := range s.Events {
+		for _, e := range append(s.unnamed(), s.Events...) {
 			e.Sender = s
 			e.eachSource(s.reader.addSource)
 		}
 		for i := range s.heads {
 			s.heads[i].eachSource(s.headReader.addSource)
 		}
+		s.headReader.addSource(s.title)
 	}
 	slices.SortFunc(rows, func(a, b *Sender) int { return strings.Compare(a.Provider, b.Provider) })
 	return rows
+}
+
+// unnamed are the events that no trigger names.
+func (s *Sender) unnamed() (all []*Event) {
+	for _, e := range []*Event{s.Reply, s.Stop, s.Comment, s.Click} {
+		if e != nil {
+			all = append(all, e)
+		}
+	}
+	return all
 }
 
 func byName() map[string]*Event {
@@ -178,6 +227,7 @@ func (e *Event) eachSource(visit func(Source)) {
 	}
 	visit(e.Link)
 	visit(e.Subject)
+	visit(e.Text)
 	if w := e.By; w != nil {
 		for _, s := range []Source{w.Login, w.ID, w.Author, w.Bot.Source, w.Roles} {
 			visit(s)

@@ -143,8 +143,19 @@ func (p *Payload) Events() []*Event {
 			all = append(all, e)
 		}
 	}
+	if all != nil {
+		return all
+	}
+	for _, e := range p.Sender.unnamed() {
+		if e.in(p) {
+			all = append(all, e)
+		}
+	}
 	return all
 }
+
+// Is tells whether the delivery has the event, which may be nil.
+func (p *Payload) Is(e *Event) bool { return e != nil && e.in(p) }
 
 func (e *Event) in(p *Payload) bool {
 	return slices.ContainsFunc(e.In, func(kind []Condition) bool {

@@ -44,7 +44,29 @@ var slack = &Sender{
 			By:      identified(at("event.user"), Source{}),
 		},
 	},
+	Reply: &Event{
+		Name: "thread_reply", Doc: "Somebody writes in a thread.",
+		In: [][]Condition{
+			{slackType("message"), slackByPerson, slackNew, {Source: at("event.thread_ts")}},
+			{slackType("app_mention"), slackByPerson, slackUnedited, {Source: at("event.thread_ts")}},
+		},
+		Same: slackTime, Subject: slackThread, By: slackPerson, Text: at("event.text"),
+	},
+	// The payload is that of https://docs.slack.dev/reference/interaction-payloads/block_actions-payload.
+	Click: &Event{
+		Name: "button", Doc: "Somebody presses a button below an answer.",
+		In:      [][]Condition{{{Source: at("type"), OneOf: []string{"block_actions"}}, {Source: at("actions[].action_id"), OneOf: []string{SlackApprove, SlackDecline}}}},
+		Same:    []Source{at("team.id"), at("container.channel_id"), at("container.message_ts"), at("user.id"), at("actions[].action_ts")},
+		Subject: thing(thing(at("team.id"), "/", at("container.channel_id")), "/", first("container.thread_ts", "container.message_ts")),
+		By:      identified(at("user.id"), Source{}), Text: at("actions[].value"),
+	},
 }
+
+// SlackApprove and SlackDecline name the buttons below an answer.
+const (
+	SlackApprove = "triphammer_approve"
+	SlackDecline = "triphammer_decline"
+)
 
 var (
 	slackMessage = []Key{

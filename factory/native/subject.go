@@ -26,6 +26,31 @@ func (e *Event) SubjectOf(p *Payload) string {
 	return SubjectText(e.Sender.Provider, values[0])
 }
 
+// TitleOf is what people call the subject of a delivery, such as the title of its issue. It is empty if the
+// delivery does not say so. The body must be valid JSON (jsonscan.Check).
+func (s *Sender) TitleOf(d Delivery) string {
+	for _, title := range s.title.values(s.read(d, s.headReader)) {
+		return title
+	}
+	return ""
+}
+
+// RepositoryOf is the repository that a subject is in, with its provider, such as github:acme/app. It is
+// empty if the subject is in none.
+func RepositoryOf(subject string) string {
+	provider, name, _ := strings.Cut(subject, ":")
+	if !slices.ContainsFunc(senders, func(s *Sender) bool { return s.Provider == provider && s.HasHeads() }) {
+		return ""
+	}
+	for _, end := range []string{"#", "!", "@", "/heads/", "/tags/"} {
+		name, _, _ = strings.Cut(name, end)
+	}
+	if name == "" {
+		return ""
+	}
+	return provider + ":" + name
+}
+
 // SubjectText is a subject in its canonical form: who names the thing, and its name there.
 func SubjectText(of, name string) string { return limited(of + ":" + escaped(name, "")) }
 

@@ -179,3 +179,40 @@ func FuzzTemplate(f *testing.F) {
 		}
 	})
 }
+
+// TestTitlesOfSamples: a list can name an issue or a pull request as people do.
+func TestTitlesOfSamples(t *testing.T) {
+	for _, want := range []struct{ provider, event, title string }{
+		{"azure_devops", "work_item", "Captures fail for split shipments"},
+		{"azure_devops", "pull_request", "Retry card captures once"},
+		{"azure_devops", "push", ""},
+		{"github", "issue_labeled", "Captures fail for split shipments"},
+		{"github", "pull_request_opened", "Retry card captures once"},
+		{"github", "push", ""},
+		{"gitlab", "merge_request", "Retry card captures once"},
+		{"jira", "issue_created", "Captures fail for split shipments"},
+		{"linear", "issue_created", "Captures fail for split shipments"},
+		{"linear", "comment_created", "Captures fail for split shipments"},
+		{"slack", "message_posted", ""},
+	} {
+		for _, s := range Senders() {
+			if s.Provider == want.provider {
+				if got := s.TitleOf(sample(t, s, want.event)); got != want.title {
+					t.Errorf("%s %s is about %q, not %q", want.provider, want.event, got, want.title)
+				}
+			}
+		}
+	}
+}
+
+// TestRepositories: the repository of a subject, whatever of it the subject is.
+func TestRepositories(t *testing.T) {
+	for subject, want := range map[string]string{
+		"github:acme/app#12": "github:acme/app", "github:acme/app@77b20b8d": "github:acme/app", "github:acme/app/heads/a#b": "github:acme/app", "gitlab:gitlab.example.com/acme/app!4": "gitlab:gitlab.example.com/acme/app",
+		"gitlab:gitlab.example.com/acme/app/tags/v1": "gitlab:gitlab.example.com/acme/app", "azure_devops:Acme/payments!41": "azure_devops:Acme/payments", "jira:PAY-77": "", "internal-ci:payments/a41c9e2": "", "": "", "github:": "",
+	} {
+		if got := RepositoryOf(subject); got != want {
+			t.Errorf("%q is in %q, not %q", subject, got, want)
+		}
+	}
+}

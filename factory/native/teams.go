@@ -4,7 +4,7 @@ package native
 // https://learn.microsoft.com/microsoftteams/platform/webhooks-and-connectors/how-to/add-outgoing-webhook: an
 // outgoing webhook sends a message of a channel if it mentions the webhook's name, and nothing else, as an activity of the Bot Framework.
 var teams = &Sender{
-	Provider: "teams", Title: "Microsoft Teams", Schemes: []string{"ms_teams"}, Source: "TEAMS",
+	Provider: "teams", Title: "Microsoft Teams", Schemes: []string{"ms_teams"}, Source: "TEAMS", HTML: true,
 	API:     "https://smba.trafficmanager.net/teams",
 	Answers: []string{"thread"},
 	Docs:    "https://learn.microsoft.com/microsoftteams/platform/webhooks-and-connectors/how-to/add-outgoing-webhook",
@@ -19,6 +19,11 @@ var teams = &Sender{
 			In:   [][]Condition{{teamsMessage}},
 			Keys: teamsKeys, Same: []Source{at("conversation.id"), at("id")}, Subject: at("conversation.id"), By: identified(first("from.aadObjectId", "from.id"), Source{}),
 		},
+	},
+	Reply: &Event{
+		Name: "thread_reply", Doc: "Somebody mentions the webhook's name in a thread.",
+		In:   [][]Condition{{teamsMessage}},
+		Same: []Source{at("conversation.id"), at("id")}, Subject: at("conversation.id"), By: identified(first("from.aadObjectId", "from.id"), Source{}), Text: at("text"),
 	},
 }
 

@@ -38,7 +38,22 @@ var Roles = []string{RoleWrite, RoleMember, RoleOwner, RoleAuthor}
 type Starters struct {
 	Roles []string
 	Names []string // logins, in lower case
+	// Outsiders makes all other people start it too; what they start waits to be approved (SPEC 26.1).
+	Outsiders bool
 }
+
+// Outsider tells whether a person whom the trigger does not list has caused the event that fires it.
+func (t *Trigger) Outsider(p *Payload) bool {
+	if t.StartedBy == nil || !t.StartedBy.Outsiders {
+		return false
+	}
+	ok, _, _, _ := t.Event.admits(t.StartedBy, p)
+	return !ok
+}
+
+// lets tells whether the event of a person who is not listed fires the trigger all the same. A bot is no
+// person.
+func (s *Starters) lets(who Person) bool { return s.Outsiders && who.Login != "" && !who.Bot }
 
 // ParseStarters reads a list of roles and of logins. A login that is spelled as a role has an @ before it.
 func ParseStarters(list []string) *Starters {
@@ -61,7 +76,7 @@ func identified(id, author Source) *Who { return &Who{Login: id, ID: id, Author:
 // Suits tells whether a person of the event can be what an entry of the list says.
 func (w *Who) Suits(entry string) bool {
 	switch {
-	case w == nil:
+	case w == nil, strings.Trim(entry, "@") == "":
 		return false
 	case entry == RoleAuthor:
 		return w.Author.read != nil
@@ -158,7 +173,8 @@ func (s *Starters) explain(e *Event, p *Payload) (c filter.Condition, open []Que
 	ok, open, who, has := e.admits(s, p)
 	slices.Sort(has)
 	has = slices.Compact(has)
-	c = filter.Condition{Path: StartedBy, Want: "one of " + show(slices.Concat(s.Roles, s.Names)), OK: ok}
+	outsider := !ok && len(open) == 0 && s.lets(who)
+	c = filter.Condition{Path: StartedBy, Want: "one of " + show(slices.Concat(s.Roles, s.Names)), OK: ok || outsider}
 	switch {
 	case who.Login == "":
 		c.Got = "an event that names nobody"
@@ -172,6 +188,9 @@ func (s *Starters) explain(e *Event, p *Payload) (c filter.Condition, open []Que
 		c.Got = fmt.Sprintf("%s, who is %s", show([]string{who.Login}), show(has))
 	default:
 		c.Got = show([]string{who.Login})
+	}
+	if outsider {
+		c.Got += "; the run waits for approval (approval: outsiders)"
 	}
 	return c, open
 }

@@ -143,6 +143,15 @@ func TestStartedBy(t *testing.T) {
 				t.Errorf("it is not said who came and who may: %+v", last)
 			}
 			agree(t, []*Trigger{trigger}, p)
+
+			// Whoever is refused is an outsider, unless it is a bot or nobody (SPEC 26.1).
+			trigger.StartedBy.Outsiders = true
+			who, all := e.PersonOf(p), trigger.Explain(p)
+			outsider := c.want == "no" && who.Login != "" && !who.Bot
+			if all.Matched != (c.want == "yes" || outsider) || all.Matched && trigger.Outsider(p) != outsider || !slices.Equal(all.Open, v.Open) {
+				t.Errorf("with outsiders: matched %v, outsider %v: %+v", all.Matched, trigger.Outsider(p), all)
+			}
+			agree(t, []*Trigger{trigger}, p)
 		})
 	}
 }

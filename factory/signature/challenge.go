@@ -54,7 +54,7 @@ func (s *Scheme) Asks() []string {
 		return nil
 	}
 	if h.Method != http.MethodPost {
-		return []string{"before it delivers it asks the URL by " + h.Method + ", which this server answers with 405: let a proxy before it answer that"}
+		return []string{"before it delivers it asks the URL by " + h.Method + ", which this server answers with 405: a proxy in front must answer it"}
 	}
 	when, learns := "by a signed POST", ""
 	if h.Unsigned {

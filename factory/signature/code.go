@@ -58,6 +58,13 @@ var codeRows = []*Scheme{
 		Forms:    []Form{{Signature: "X-Twilio-Signature"}},
 		Identity: []string{"I-Twilio-Idempotency-Token"},
 		code:     twilioJSON{},
+		written: &Guide{
+			Steps: []string{
+				"Only for what Twilio sends as JSON, such as Event Streams. Incoming messages and calls come as forms, which are refused.",
+				"Enter {url} as the URL of the sink or of the product.",
+				"Set {secret} to the **Auth Token** of the account.",
+			},
+		},
 	},
 }
 

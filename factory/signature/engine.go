@@ -516,12 +516,3 @@ func (f TimeFormat) words() string {
 	}
 	return "in whole " + string(f)
 }
-
-// numbered are headers that end in the numbers from first to last.
-func numbered(name string, first, last int) []string {
-	var all []string
-	for i := first; i <= last; i++ {
-		all = append(all, name+strconv.Itoa(i))
-	}
-	return all
-}

@@ -141,7 +141,7 @@ func TestOtherRequest(t *testing.T) {
 	}
 }
 
-// TestForeignID: the id of a header form that was not verified is not signed,
+// TestForeignID (R11): the id of a header form that was not verified is not signed,
 // so it must not become the identity of the delivery (SPEC 6.2).
 func TestForeignID(t *testing.T) {
 	s, _ := Lookup("standard_webhooks")

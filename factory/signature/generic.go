@@ -57,6 +57,14 @@ var genericRows = []*Scheme{
 		Name: "token_header", Provider: "any sender (secret in a header)", Source: "https://www.rfc-editor.org/rfc/rfc9110#section-11.4",
 		Setup:     "For senders that can add a header of your choice to what they send: enter the header and the secret there, and name the header in `signature.header` of the webhook file.",
 		Algorithm: Token, Forms: []Form{{Signature: "X-Webhook-Token"}}, Options: []string{"header", "prefix"},
+		written: &Guide{
+			Steps: []string{
+				"For senders that can add a header to what they send, such as Datadog (**Custom Headers** of its Webhooks integration).",
+				"Enter {url} as the URL, and the value of {secret} as the value of a header of your choice.",
+				"Name that header in `signature.header` of the webhook's file.",
+				"If the sender has a template for the body, make it one JSON object.",
+			},
+		},
 	},
 	{
 		Name: "basic", Provider: "any sender (basic authentication)", Source: "https://www.rfc-editor.org/rfc/rfc7617",

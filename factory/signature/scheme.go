@@ -37,7 +37,7 @@ type Scheme struct {
 	TimeField string
 	// Tolerance is how far a signed timestamp may be from now, either way; 0 if no
 	// timestamp is signed, or if the provider states no limit.
-	Tolerance time.Duration
+	Tolerance time.Duration `json:"-"`
 	// Identity are the provider's own delivery headers (SPEC C6.2), beside
 	// the id headers of the forms.
 	Identity  []string
@@ -47,7 +47,8 @@ type Scheme struct {
 	// FormAdvice is set if the sender signs HTML forms in another way, so that every form
 	// is refused. It says how to make the sender send JSON.
 	FormAdvice string
-	code       code // for a scheme that no row can describe
+	written    *Guide // instead of the guide that the row makes
+	code       code   // for a scheme that no row can describe
 }
 
 // Form is one set of headers in which a sender sends its proof.
@@ -117,7 +118,7 @@ const (
 )
 
 var allSchemes = sync.OnceValue(func() []*Scheme {
-	all := slices.Concat(genericRows, standardRows, certainRows, forgeRows, codeRows, likelyRows)
+	all := slices.Concat(genericRows, codeRows, rowsOfSenders())
 	for _, s := range all {
 		s.complete()
 	}

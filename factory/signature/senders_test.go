@@ -4,6 +4,7 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -14,6 +15,13 @@ const (
 	senders   = "../../docs/senders.md"
 	generated = "<!-- What follows is written by: go test ./factory/signature -run Senders -update -->\n"
 )
+
+// TestSenderRows: the rows of senders.json are sorted by name, so that a sender is easy to find.
+func TestSenderRows(t *testing.T) {
+	if rows := rowsOfSenders(); len(rows) < 100 || !slices.IsSortedFunc(rows, func(a, b *Scheme) int { return strings.Compare(a.Name, b.Name) }) {
+		t.Errorf("%d rows, or not sorted", len(rows))
+	}
+}
 
 // TestSendersPage: the page tells of every row what the row says, so that a row
 // without documentation cannot be.

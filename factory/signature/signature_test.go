@@ -257,7 +257,7 @@ func proofHeaders(s *Scheme) []string {
 	return names
 }
 
-// TestTolerance: a signed time is held to the row's tolerance, either way, and
+// TestTolerance (R12): a signed time is held to the row's tolerance, either way, and
 // to what a webhook file states instead (SPEC 6.2).
 func TestTolerance(t *testing.T) {
 	for _, s := range All() {

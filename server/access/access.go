@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"triphammer/applier"
+	"triphammer/server/answer"
 	"triphammer/server/delivery"
 	"triphammer/server/run"
 	"triphammer/server/store"
@@ -94,6 +95,7 @@ type Config struct {
 	Load     func(ctx context.Context, id store.ApplyID) (*applier.Revision, error)
 	Delivery *delivery.Service
 	Runs     *run.Desk
+	Answers  *answer.Worker
 }
 
 // Data is the data of all factories. Its methods are for requests without a Caller:

@@ -185,6 +185,11 @@ func (f Factory) SendTest(ctx context.Context, w *applier.Webhook, t delivery.Te
 	return f.data.cfg.Delivery.SendTest(ctx, w, t)
 }
 
+// Credential is what the sender of a webhook of the factory says of its credential, as delivery.Credential.
+func (f Factory) Credential(ctx context.Context, w *applier.Webhook) (delivery.Account, error) {
+	return f.data.cfg.Delivery.Credential(ctx, w)
+}
+
 // LastApply is the newest apply of any outcome. The error is store.ErrNotFound if there is
 // none.
 func (f Factory) LastApply(ctx context.Context) (*store.Apply, error) {
@@ -195,6 +200,16 @@ func (f Factory) LastApply(ctx context.Context) (*store.Apply, error) {
 // (SPEC 22.5).
 func (f Factory) Unanswered(ctx context.Context, now time.Time, limit int) ([]store.Answer, error) {
 	return f.data.cfg.Store.Answers.Failed(ctx, f.Name, now.Add(-7*24*time.Hour), limit)
+}
+
+// Undone are the newest outputs of the factory's runs that could not be done in the last week (SPEC 23.2).
+func (f Factory) Undone(ctx context.Context, now time.Time, limit int) ([]store.Output, error) {
+	return f.data.cfg.Store.Outputs.Failed(ctx, f.Name, now.Add(-7*24*time.Hour), limit)
+}
+
+// Asked are the newest questions of the factory's runs that wait for a reply, of the last week (SPEC 26.3).
+func (f Factory) Asked(ctx context.Context, limit int) ([]store.Output, error) {
+	return f.data.cfg.Store.Outputs.Asked(ctx, f.Name, limit)
 }
 
 // FirstApply is when the first apply of any outcome began. The error is store.ErrNotFound
@@ -286,6 +301,11 @@ func (v *View) Deliveries(ctx context.Context, q store.DeliveryQuery) (all []*st
 	return v.data.cfg.Store.Deliveries.List(ctx, q)
 }
 
+// About says what deliveries that the caller may see are about, as delivery.Service.About.
+func (v *View) About(ctx context.Context, all []*store.Delivery) (map[store.DeliveryID]delivery.About, error) {
+	return v.data.cfg.Delivery.About(ctx, all)
+}
+
 // SearchDeliveries lists those that a text is in, as store.Deliveries.Search.
 func (v *View) SearchDeliveries(ctx context.Context, q store.DeliveryQuery) (found []*store.Delivery, next store.DeliveryID, err error) {
 	if q.Factory, err = v.only(q.Factory); err != nil {
@@ -331,6 +351,24 @@ func (v *View) Figures(
 			run(r)
 		}
 	}), nil
+}
+
+// ModelUsage is what runs of one factory, or of all, used of models from the day of a time on.
+func (v *View) ModelUsage(ctx context.Context, since time.Time, factory string) ([]store.DayUsage, error) {
+	factory, err := v.only(factory)
+	if err != nil {
+		return nil, err
+	}
+	return v.data.cfg.Store.Usage.Daily(ctx, since, factory)
+}
+
+// Spent is what the runs that ended in a time used and left, as store.Usage.Spent.
+func (v *View) Spent(ctx context.Context, since, until time.Time, factory string) ([]store.Spent, error) {
+	factory, err := v.only(factory)
+	if err != nil {
+		return nil, err
+	}
+	return v.data.cfg.Store.Usage.Spent(ctx, since, until, factory)
 }
 
 // Delivery finds a delivery.
@@ -384,12 +422,6 @@ func (v *View) TestFilter(ctx context.Context, req delivery.TestRequest) (delive
 	return v.data.cfg.Delivery.TestFilter(ctx, req)
 }
 
-// Run is a run.
-type Run struct {
-	*store.Run
-	data *Data
-}
-
 // Warnings returns the function that warns of an automation of the revision: which parts of its
 // definition cannot act on this server. The function's result is never nil.
 func (v *View) Warnings(ctx context.Context, r *applier.Revision) func(*applier.Automation) []string {
@@ -434,89 +466,6 @@ func (v *View) Run(ctx context.Context, id string) (Run, error) {
 // OwnRun is for a run that the server has read itself, not for a caller.
 func (d *Data) OwnRun(r *store.Run) Run { return Run{r, d} }
 
-// Spec is the spec of the run.
-func (r Run) Spec(ctx context.Context) (run.Spec, error) {
-	data, err := r.data.cfg.Store.Specs.Get(ctx, r.SpecHash)
-	if err != nil {
-		return run.Spec{}, fmt.Errorf("spec of %s: %w", r.ID, err)
-	}
-	return run.DecodeSpec(data)
-}
-
-// Belt says how far the run came, and why it waits or stopped there.
-func (r Run) Belt(ctx context.Context) ([]run.Stage, error) { return r.data.cfg.Runs.Belt(ctx, r.Run) }
-
-// WorkerName is the name of the worker that has or had the run; empty: none yet.
-func (r Run) WorkerName(ctx context.Context) (string, error) {
-	w, err := r.data.cfg.Runs.WorkerOf(ctx, r.Worker)
-	if err != nil || w == nil {
-		return r.Worker, err
-	}
-	return w.Name(), nil
-}
-
-// Lacks says that the run waits for a worker and that no suitable worker is connected. It is empty
-// otherwise.
-func (r Run) Lacks(ctx context.Context) (string, error) {
-	return r.data.cfg.Runs.LacksWorker(ctx, r.Run)
-}
-
-// Takes says what can be asked of the run now.
-func (r Run) Takes(ctx context.Context) ([]string, error) {
-	return r.data.cfg.Runs.Takes(ctx, r.Run)
-}
-
-// EventCounts is how many events of each kind the transcript has.
-func (r Run) EventCounts(ctx context.Context) (map[string]int64, error) {
-	return r.data.cfg.Store.Transcripts.Counts(ctx, r.ID)
-}
-
-// Workspace finds the workspace of the run, as run.Desk.
-func (r Run) Workspace(ctx context.Context) (*run.Workspace, error) {
-	return r.data.cfg.Runs.Workspace(ctx, r.Run)
-}
-
-// Metadata returns the metadata of runs, by the id of the run.
-func Metadata(ctx context.Context, runs ...Run) (map[store.RunID]map[string]string, error) {
-	if len(runs) == 0 {
-		return nil, nil
-	}
-	ids := make([]store.RunID, len(runs))
-	for i, r := range runs {
-		ids[i] = r.ID
-	}
-	return runs[0].data.cfg.Store.Runs.Metadata(ctx, ids...)
-}
-
-// Roots are the topmost parents of runs that other runs asked for, by the id of the run.
-func Roots(ctx context.Context, runs ...Run) (map[store.RunID]store.RunID, error) {
-	var below []store.RunID
-	for _, r := range runs {
-		if r.ParentID != 0 {
-			below = append(below, r.ID)
-		}
-	}
-	if len(below) == 0 {
-		return nil, nil
-	}
-	return runs[0].data.cfg.Store.Runs.Roots(ctx, below...)
-}
-
-// Events are the events of the transcript after an event number.
-func (r Run) Events(ctx context.Context, after int64, limit int) ([]store.Event, error) {
-	return r.data.cfg.Store.Transcripts.List(ctx, r.ID, after, limit)
-}
-
-// EventPage is a part of the transcript.
-func (r Run) EventPage(ctx context.Context, p store.EventPage) ([]store.Event, error) {
-	return r.data.cfg.Store.Transcripts.Page(ctx, r.ID, p)
-}
-
-// FirstEvent is when the first event of a kind happened; zero if there is none.
-func (r Run) FirstEvent(ctx context.Context, kind string) (time.Time, error) {
-	return r.data.cfg.Store.Transcripts.First(ctx, r.ID, kind)
-}
-
 // Artifact is an artifact of a run that the caller may see.
 type Artifact struct {
 	*store.Artifact
@@ -551,21 +500,19 @@ func (a Artifact) Open(ctx context.Context) (io.ReadCloser, error) {
 	return a.data.cfg.Store.Artifacts.Open(ctx, a.Artifact)
 }
 
-// Artifacts returns the artifacts of runs, by the id of the run.
-func Artifacts(ctx context.Context, runs ...Run) (map[store.RunID][]*store.Artifact, error) {
-	if len(runs) == 0 {
+// Subjects are what runs are about that have no subject of their own, by the id of the run: what
+// their deliveries are about. A run that is not in the index of subjects yet has none.
+func Subjects(ctx context.Context, runs ...Run) (map[store.RunID][]string, error) {
+	var without []store.RunID
+	for _, r := range runs {
+		if r.Subject == "" && (r.DeliveryID != 0 || r.ConversationID != r.ID) {
+			without = append(without, r.ID)
+		}
+	}
+	if len(without) == 0 {
 		return nil, nil
 	}
-	ids := make([]store.RunID, len(runs))
-	for i, r := range runs {
-		ids[i] = r.ID
-	}
-	return runs[0].data.cfg.Store.Artifacts.Of(ctx, ids...)
-}
-
-// Follow follows the run, like run.Feed.
-func (r Run) Follow(ctx context.Context, from run.Position, quiet time.Duration, tell func(*run.News) error) error {
-	return r.data.cfg.Runs.Feed().Follow(ctx, r.ID, from, quiet, tell)
+	return runs[0].data.cfg.Store.Subjects.Of(ctx, without...)
 }
 
 // Cancel asks for the end of a run.

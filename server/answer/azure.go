@@ -25,7 +25,7 @@ var azureSender = &Sender{
 	MaxText:  100_000, // each form at most 50,000: a pull request takes 150,000 characters
 	Place:    azurePlace,
 	Text:     (&dialect{write: azureText, bytes: 100_000}).text,
-	Post:     azurePost, Edit: azureEdit, Find: azureFind, Check: azureCheck,
+	Post:     azurePost, Edit: azureEdit, Find: azureFind, Check: azureCheck, Who: azureWho,
 	Needs: azureNeeds,
 }
 
@@ -92,13 +92,13 @@ func azurePlace(e *native.Event, d native.Delivery) (Place, error) {
 	noted(d, &b)
 	p := Place{Provider: "azure_devops", Link: e.LinkOf(e.Sender.Read(d))}
 	r := &b.Resource
-	switch e.Name {
-	case "work_item":
+	switch comment := e == e.Sender.Comment; {
+	case e.Name == "work_item", comment && r.Pull == nil:
 		p.Container, p.Kind, p.Thread = b.Containers.Project.ID, "item", numeral(r.OfItem)
 		if p.Thread == "" {
 			p.Thread = numeral(r.Item)
 		}
-	case "pull_request":
+	case e.Name == "pull_request", comment:
 		about := &r.pull
 		if r.Pull != nil {
 			about = r.Pull
@@ -252,21 +252,12 @@ func azureFind(ctx context.Context, c *lookup.Client, api lookup.API, p Place, m
 		return Posted{}, false, err
 	}
 	a := azure(ctx, c, api)
-	self, err := c.Remember("azure account", a.api, "self", func() (string, error) {
-		var answer struct {
-			User struct{ ID string } `json:"authenticatedUser"`
-		}
-		err := a.do(http.MethodGet, "/_apis/connectionData", nil, &answer)
-		if err == nil && answer.User.ID == "" {
-			err = lookup.Fail("does not say whose the credential is", false)
-		}
-		return answer.User.ID, err
-	})
+	own, err := self(c, a.api, "azure", func() (Account, error) { return azureSelf(a) })
 	if err != nil {
 		return Posted{}, false, err
 	}
 	if p.Kind == "pull" {
-		return azureFindTalk(a, path, p, self, marker)
+		return azureFindTalk(a, path, p, own, marker)
 	}
 	query := url.Values{"$top": {"200"}, "order": {"desc"}, "api-version": {"7.0-preview.3"}}
 	for range maxPages {
@@ -282,7 +273,7 @@ func azureFind(ctx context.Context, c *lookup.Client, api lookup.API, p Place, m
 		}
 		for _, found := range answer.Comments {
 			// The link to the run has the marker, too: a server may drop the comment of HTML.
-			if strings.EqualFold(found.By.ID, self) && !found.Deleted && numeral(found.ID) != "" &&
+			if strings.EqualFold(found.By.ID, own) && !found.Deleted && numeral(found.ID) != "" &&
 				(strings.Contains(found.Text, "#"+mark(marker)+`"`) || strings.Contains(found.Text, "<!-- "+mark(marker)+" -->")) {
 				return Posted{ID: numeral(found.ID), Link: p.Link}, true, nil
 			}
@@ -296,7 +287,7 @@ func azureFind(ctx context.Context, c *lookup.Client, api lookup.API, p Place, m
 }
 
 // azureFindTalk looks through all threads of a pull request, which come at once.
-func azureFindTalk(a *call, path string, p Place, self, marker string) (Posted, bool, error) {
+func azureFindTalk(a *call, path string, p Place, own, marker string) (Posted, bool, error) {
 	var answer struct{ Value []azureTalk }
 	if err := a.do(http.MethodGet, path+"/threads"+azureVersion, nil, &answer); err != nil {
 		return Posted{}, false, err
@@ -306,7 +297,7 @@ func azureFindTalk(a *call, path string, p Place, self, marker string) (Posted, 
 	}
 	end := strings.TrimSpace(comment(Message{Marker: marker}))
 	for _, talk := range answer.Value {
-		if len(talk.Comments) > 0 && !talk.Comments[0].Deleted && strings.EqualFold(talk.Comments[0].Author.ID, self) && strings.HasSuffix(strings.TrimSpace(talk.Comments[0].Content), end) {
+		if len(talk.Comments) > 0 && !talk.Comments[0].Deleted && strings.EqualFold(talk.Comments[0].Author.ID, own) && strings.HasSuffix(strings.TrimSpace(talk.Comments[0].Content), end) {
 			posted, err := talk.posted(p)
 			return posted, err == nil, err
 		}

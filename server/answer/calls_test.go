@@ -2,6 +2,7 @@ package answer
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
@@ -12,12 +13,13 @@ import (
 
 	"triphammer/server/lookup"
 	"triphammer/server/secret"
+	"triphammer/server/store"
 )
 
 // eachPlace runs a test at each kind of thread of each sender, with a forge of its own.
 func eachPlace(t *testing.T, test func(t *testing.T, s *Sender, p Place, f *forge, api lookup.API)) {
 	for _, s := range Senders() {
-		for _, p := range []Place{testPlaces[s.Provider], further[s.Provider]} {
+		for _, p := range append([]Place{testPlaces[s.Provider]}, further[s.Provider]...) {
 			if p.Provider == "" {
 				continue
 			}
@@ -103,7 +105,7 @@ func TestAnswers(t *testing.T) {
 			}
 		}
 		gone := Posted{ID: "99999"}
-		if s.Provider == "azure_devops" && p.Kind == "pull" {
+		if s.Provider == "azure_devops" && p.Kind == "pull" || p.Kind == onCommit {
 			gone.ID = "99999/1"
 		}
 		if p.Kind == "session" {
@@ -113,6 +115,40 @@ func TestAnswers(t *testing.T) {
 			t.Errorf("the edit of a text that is gone: %v", err)
 		}
 	})
+}
+
+// TestPromptSigns: each prompt of a session of Linear gets a sign, once.
+func TestPromptSigns(t *testing.T) {
+	f, server := newForge(t, "linear")
+	api, p, before := lookup.API{URL: server.URL, Secret: secret.New(f.secret)}, further["linear"][0], len(f.texts)
+	for _, item := range []string{p.Thread, "act-1", "act-2", "act-1"} {
+		if p.Item = item; linearSign(t.Context(), lookup.NewClient(time.Now), api, p) != nil {
+			t.Fatalf("the sign of %s is not taken", item)
+		}
+	}
+	if got := len(f.texts) - before; got != 3 {
+		t.Errorf("%d signs of a session and two prompts", got)
+	}
+}
+
+// TestAlone: what is told of a delivery without a run (SPEC 21.6, 22.2).
+func TestAlone(t *testing.T) {
+	f := newFixture(t)
+	for kind, want := range map[string]linearPayload{
+		store.AnswerUnmatched: {"error", "**Triphammer** has no automation for this session: no filter of an automation accepts it, so nobody works on it."},
+		store.AnswerIdle:      {"response", "**Triphammer** cancelled nothing: no run of this session is at work."},
+	} {
+		a := &store.Answer{RunID: 7, DeliveryID: 7, NewAnswer: store.NewAnswer{Kind: kind, Provider: "linear", PlaceKey: "k"}}
+		m := f.alone(a)
+		var got linearPayload
+		if err := json.Unmarshal([]byte(linearSender.Text(m)), &got); err != nil || got.Type != want.Type || !strings.HasPrefix(got.Body, want.Body) ||
+			!strings.Contains(got.Body, "Delivery dlv") || !strings.Contains(got.Body, mark(m.Marker)) || strings.Contains(got.Body, "Run ") {
+			t.Errorf("%s: %+v, %v", kind, got, err)
+		}
+	}
+	if m := f.alone(&store.Answer{RunID: 7, DeliveryID: 6}); m.State != "" {
+		t.Errorf("an answer of a run is %+v", m)
+	}
 }
 
 // TestChecks: a check follows its run, on the head of a pull request whose comment does not say it.

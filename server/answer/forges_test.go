@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -30,6 +31,9 @@ type forge struct {
 	mux *http.ServeMux
 	// secret is what apiSecretName names, and header what the sender wants to see of it.
 	secret, header string
+	told           http.Header                 // of all answers
+	granted        []string                    // what the credential may do; nil: it is not told
+	wrong          func(w http.ResponseWriter) // what answers a credential that is not ours; nil: there is none
 
 	mu    sync.Mutex
 	texts []stored
@@ -45,6 +49,11 @@ func (f *forge) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	f.asked = append(f.asked, r.Method+" "+r.URL.Path)
 	if _, to := f.mux.Handler(r); to == "" {
 		f.t.Errorf("the API has no %s %s", r.Method, r.URL.Path)
+	}
+	maps.Copy(w.Header(), f.told)
+	if f.wrong != nil && r.Header.Get("Authorization") != f.header {
+		f.wrong(w)
+		return
 	}
 	if !strings.HasPrefix(r.URL.Path, "/login") && r.Header.Get("Authorization") != f.header {
 		f.t.Errorf("%s %s with the credential %q", r.Method, r.URL.Path, r.Header.Get("Authorization"))
@@ -120,11 +129,20 @@ var testPlaces = map[string]Place{
 }
 
 // further are other places of senders with several kinds of threads.
-var further = map[string]Place{
-	"linear":       {Provider: "linear", Thread: "s-1", Kind: "session", Item: "s-1", ItemKind: "session"},
-	"azure_devops": {Provider: "azure_devops", Container: "p1", Thread: "77", Kind: "item"},
-	"gitlab":       {Provider: "gitlab", Container: "acme/payments", Thread: "4", Kind: "issue", Item: "4", ItemKind: "issue"},
-	"github":       {Provider: "github", Container: "acme/payments", Thread: "402", Kind: "issue", Item: "402", ItemKind: "issue"},
+var further = map[string][]Place{
+	"linear":       {{Provider: "linear", Thread: "s-1", Kind: "session", Item: "s-1", ItemKind: "session"}},
+	"azure_devops": {{Provider: "azure_devops", Container: "p1", Thread: "77", Kind: "item"}},
+	"gitlab": {
+		{Provider: "gitlab", Container: "acme/payments", Thread: "4", Kind: "issue", Item: "4", ItemKind: "issue"},
+		{Provider: "gitlab", Container: "acme/payments", Thread: testCommit, Kind: onCommit, Link: "https://gitlab.example.com/acme/payments/-/commit/" + testCommit},
+	},
+	"github": {{Provider: "github", Container: "acme/payments", Thread: "402", Kind: "issue", Item: "402", ItemKind: "issue"}},
+}
+
+// numbered is the number of an account, where accounts have numbers and names. A stranger takes the name
+// of ours.
+func numbered(author string) int {
+	return map[string]int{ownAccount: 4711, stranger: 4712}[author]
 }
 
 // newForge starts a sender's service. Its texts begin with 250 of a stranger, the last with all markers of ours.
@@ -143,12 +161,14 @@ func githubForge(f *forge) {
 	f.add(stranger, "copied"+comment(Message{Marker: testMarker}))
 	show := func(s stored) map[string]any {
 		id, _ := strconv.Atoi(s.id)
-		return map[string]any{"id": id, "body": s.body, "html_url": "https://github.com/acme/payments/pull/402#issuecomment-" + s.id, "user": map[string]any{"login": s.author}}
+		return map[string]any{"id": id, "body": s.body, "html_url": "https://github.com/acme/payments/pull/402#issuecomment-" + s.id, "user": map[string]any{"login": "hammer-bot", "id": numbered(s.author)}}
 	}
 	const repository = "/repos/acme/payments"
-	f.on("GET /user", func(*http.Request, map[string]any) (int, any) { return 200, map[string]any{"login": ownAccount} })
+	f.on("GET /user", func(*http.Request, map[string]any) (int, any) {
+		return 200, map[string]any{"login": "hammer-bot", "id": numbered(ownAccount)}
+	})
 	f.on("POST /graphql", func(*http.Request, map[string]any) (int, any) {
-		return 200, map[string]any{"data": map[string]any{"viewer": map[string]any{"login": ownAccount}}}
+		return 200, map[string]any{"data": map[string]any{"viewer": map[string]any{"login": "hammer-bot", "databaseId": numbered(ownAccount)}}}
 	})
 	f.on("GET "+repository+"/issues/402/comments", func(r *http.Request, _ map[string]any) (int, any) {
 		all := []any{}
@@ -214,9 +234,17 @@ func gitlabForge(f *forge) {
 	f.add(stranger, "copied"+comment(Message{Marker: testMarker}))
 	show := func(s stored) map[string]any {
 		id, _ := strconv.Atoi(s.id)
-		return map[string]any{"id": id, "body": s.body, "author": map[string]any{"username": s.author}}
+		return map[string]any{"id": id, "body": s.body, "author": map[string]any{"username": "hammer-bot", "id": numbered(s.author)}}
 	}
-	f.on("GET /api/v4/user", func(*http.Request, map[string]any) (int, any) { return 200, map[string]any{"username": ownAccount} })
+	f.on("GET /api/v4/user", func(*http.Request, map[string]any) (int, any) {
+		return 200, map[string]any{"username": "hammer-bot", "id": numbered(ownAccount)}
+	})
+	f.on("GET /api/v4/personal_access_tokens/self", func(*http.Request, map[string]any) (int, any) {
+		if f.granted == nil {
+			return 401, map[string]any{"message": "401 Unauthorized"}
+		}
+		return 200, map[string]any{"scopes": f.granted}
+	})
 	const project = "/api/v4/projects/acme%2Fpayments"
 	for _, thread := range []string{"/merge_requests/41", "/issues/4"} {
 		f.on("GET "+project+thread+"/notes", func(r *http.Request, _ map[string]any) (int, any) {
@@ -239,6 +267,24 @@ func gitlabForge(f *forge) {
 			return 200, map[string]any{"id": 1}
 		})
 	}
+	const commits = project + "/repository/commits/" + testCommit + "/discussions"
+	talk := func(s stored) map[string]any { return map[string]any{"id": "d" + s.id, "notes": []any{show(s)}} }
+	f.on("GET "+commits, func(r *http.Request, _ map[string]any) (int, any) {
+		all := []any{}
+		for _, s := range f.page(false, (count(r, "page", 1)-1)*count(r, "per_page", 20), count(r, "per_page", 20)) {
+			all = append(all, talk(s))
+		}
+		return 200, all
+	})
+	f.on("POST "+commits, func(_ *http.Request, body map[string]any) (int, any) {
+		return 201, talk(f.add(ownAccount, field(body, "body")))
+	})
+	f.on("PUT "+commits+"/{talk}/notes/{id}", func(r *http.Request, body map[string]any) (int, any) {
+		if r.PathValue("talk") != "d"+r.PathValue("id") || !f.edit(r.PathValue("id"), field(body, "body")) {
+			return 404, map[string]any{"message": "404 Not found"}
+		}
+		return 200, map[string]any{"id": 1}
+	})
 	for _, path := range []string{"/merge_requests/41/notes/1244", "/issues/4"} {
 		f.on("POST "+project+path+"/award_emoji", func(r *http.Request, body map[string]any) (int, any) {
 			if f.signs[r.URL.Path] {
@@ -265,7 +311,16 @@ func jiraForge(f *forge) {
 	f.secret, f.header = "ada@example.com:"+credential, basic("ada@example.com:"+credential).Get("Authorization")
 	f.add(stranger, packed(jiraComment{Properties: []jiraProperty{{"triphammer", map[string]string{"marker": mark(testMarker)}}}}))
 	const comments = "/rest/api/3/issue/10042/comment"
-	f.on("GET /rest/api/3/myself", func(*http.Request, map[string]any) (int, any) { return 200, map[string]any{"accountId": ownAccount} })
+	f.on("GET /rest/api/3/myself", func(*http.Request, map[string]any) (int, any) {
+		return 200, map[string]any{"accountId": ownAccount, "displayName": "hammer-bot"}
+	})
+	f.on("GET /rest/api/3/mypermissions", func(r *http.Request, _ map[string]any) (int, any) {
+		all := map[string]any{}
+		for name := range strings.SplitSeq(r.URL.Query().Get("permissions"), ",") {
+			all[name] = map[string]any{"havePermission": slices.Contains(f.granted, name)}
+		}
+		return 200, map[string]any{"permissions": all}
+	})
 	f.on("GET "+comments, func(r *http.Request, _ map[string]any) (int, any) {
 		all := []any{}
 		for _, s := range f.page(r.URL.Query().Get("orderBy") == "-created", count(r, "startAt", 0), count(r, "maxResults", 50)) {
@@ -303,7 +358,7 @@ func slackForge(f *forge) {
 	ok := map[string]any{"ok": true}
 	refused := func(code string) (int, any) { return 200, map[string]any{"ok": false, "error": code} }
 	f.on("GET /auth.test", func(*http.Request, map[string]any) (int, any) {
-		return 200, map[string]any{"ok": true, "user_id": ownAccount, "bot_id": "B1"}
+		return 200, map[string]any{"ok": true, "user_id": ownAccount, "user": "hammer-bot", "bot_id": "B1"}
 	})
 	f.on("POST /reactions.add", func(_ *http.Request, body map[string]any) (int, any) {
 		key := packedAny(body)
@@ -359,7 +414,8 @@ func linearForge(f *forge) {
 		return 200, map[string]any{"data": nil, "errors": []any{map[string]any{"message": message, "extensions": map[string]any{"code": code}}}}
 	}
 	f.on("POST /graphql", func(_ *http.Request, body map[string]any) (int, any) {
-		query, variables := field(body, "query"), body["variables"].(map[string]any)
+		query := field(body, "query")
+		variables, _ := body["variables"].(map[string]any)
 		input, _ := variables["input"].(map[string]any)
 		create := func(what, text string) (int, any) {
 			id := field(input, "id")
@@ -400,7 +456,7 @@ func linearForge(f *forge) {
 				}
 				nodes = append(nodes, n)
 			}
-			return 200, map[string]any{"data": map[string]any{"viewer": map[string]any{"id": ownAccount}, "thing": map[string]any{"texts": map[string]any{
+			return 200, map[string]any{"data": map[string]any{"viewer": map[string]any{"id": ownAccount, "name": "hammer-bot"}, "thing": map[string]any{"texts": map[string]any{
 				"nodes": nodes, "pageInfo": map[string]any{"hasNextPage": from+100 < len(f.texts), "endCursor": strconv.Itoa(from + 100)},
 			}}}}
 		}
@@ -450,7 +506,7 @@ func azureForge(f *forge) {
 		return map[string]any{"id": id, "comments": []any{map[string]any{"id": 1, "content": s.body, "author": map[string]any{"id": strings.ToUpper(s.author)}}}}
 	}
 	f.on("GET /_apis/connectionData", func(*http.Request, map[string]any) (int, any) {
-		return 200, map[string]any{"authenticatedUser": map[string]any{"id": ownAccount}}
+		return 200, map[string]any{"authenticatedUser": map[string]any{"id": ownAccount, "providerDisplayName": "hammer-bot"}}
 	})
 	const item, pull = "/p1/_apis/wit/workItems/77/comments", "/p1/_apis/git/repositories/r1/pullRequests/41"
 	f.on("GET "+item, func(r *http.Request, _ map[string]any) (int, any) {

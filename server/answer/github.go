@@ -27,8 +27,8 @@ var githubSender = &Sender{
 	MaxText: 65_000, // GitHub takes 65,536 characters
 	Place:   githubPlace,
 	Text:    githubDialect.text,
-	Sign:    githubSign, Post: githubPost, Edit: githubEdit, Find: githubFind, Check: githubCheck,
-	Needs: githubNeeds,
+	Sign:    githubSign, Post: githubPost, Edit: githubEdit, Find: githubFind, Check: githubCheck, Who: githubWho,
+	Needs: githubNeeds, Outputs: githubOutputs,
 }
 
 var githubMarkdown = &markdown{mention: regexp.MustCompile(`^@[A-Za-z0-9][A-Za-z0-9-]*$`)}
@@ -160,6 +160,8 @@ func github(ctx context.Context, c *lookup.Client, api lookup.API) *call {
 			return "the thread is locked", false
 		case status == http.StatusForbidden && has(answer, "not accessible", "must have admin", "must have push", "permission"):
 			return "the credential lacks a permission; it needs " + githubNeeds, false
+		case status == http.StatusNotFound && has(answer, "label does not exist"):
+			return noLabel, false
 		case status == http.StatusNotFound:
 			return "the thread is gone, or the credential may not see it", false
 		case status == http.StatusGone:
@@ -168,6 +170,9 @@ func github(ctx context.Context, c *lookup.Client, api lookup.API) *call {
 		return "", false
 	}}
 }
+
+// noLabel is why GitHub takes no label away that is not there.
+const noLabel = "the label is not there"
 
 // repository is the path of a place's repository.
 func (p Place) repository() (string, error) {
@@ -200,14 +205,14 @@ type githubComment struct {
 	ID   json.RawMessage
 	Page string `json:"html_url"`
 	Body string
-	User struct{ Login string }
+	User githubAuthor
 }
 
 func (g *githubComment) posted() (Posted, error) {
 	if numeral(g.ID) == "" {
 		return Posted{}, errNoID
 	}
-	return Posted{ID: numeral(g.ID), Link: g.Page}, nil
+	return Posted{ID: numeral(g.ID), Link: g.Page, Author: numeral(g.User.ID)}, nil
 }
 
 func githubPost(ctx context.Context, c *lookup.Client, api lookup.API, p Place, text, _ string) (Posted, error) {
@@ -230,33 +235,6 @@ func githubEdit(ctx context.Context, c *lookup.Client, api lookup.API, p Place, 
 	return github(ctx, c, api).do(http.MethodPatch, path+"/issues/comments"+at(posted.ID), map[string]string{"body": text}, new(struct{}))
 }
 
-// githubSelf is the login of the credential's own account. REST does not tell an App its own.
-func githubSelf(g *call) (string, error) {
-	return g.client.Remember("github account", g.api, "self", func() (string, error) {
-		if !githubApp(g.api) || githubapp.Is(g.api.Secret) { // the client answers for an App
-			var answer struct{ Login string }
-			err := g.do(http.MethodGet, "/user", nil, &answer)
-			if err == nil && answer.Login == "" {
-				err = lookup.Fail("does not say whose the credential is", false)
-			}
-			return answer.Login, err
-		}
-		var answer struct {
-			Data struct{ Viewer struct{ Login string } }
-		}
-		graph := *g
-		graph.api.URL = strings.TrimSuffix(strings.TrimSuffix(g.api.URL, "/"), "/v3") // an Enterprise Server has /api/v3 and /api/graphql
-		err := g.client.Do(g.ctx, graph.api, lookup.Request{
-			Method: http.MethodPost, Path: "/graphql", Header: g.header, Reads: true, Explain: g.explain,
-			Body: map[string]string{"query": "{ viewer { login } }"}, Into: &answer,
-		})
-		if err == nil && answer.Data.Viewer.Login == "" {
-			err = lookup.Fail("does not say whose the credential is", false)
-		}
-		return answer.Data.Viewer.Login, err
-	})
-}
-
 // githubApp tells whether a credential is an App's, which can write checks.
 func githubApp(api lookup.API) bool {
 	return githubapp.Is(api.Secret) || strings.HasPrefix(strings.TrimSpace(api.Secret.Reveal()), "ghs_")
@@ -268,11 +246,10 @@ func githubFind(ctx context.Context, c *lookup.Client, api lookup.API, p Place, 
 		return Posted{}, false, errNowhere
 	}
 	g := github(ctx, c, api)
-	self, err := githubSelf(g)
+	own, err := self(c, g.api, "github", func() (Account, error) { return githubSelf(g) })
 	if err != nil {
 		return Posted{}, false, err
 	}
-	end := strings.TrimSpace(comment(Message{Marker: marker}))
 	for page := 1; page <= maxPages; page++ {
 		var answer []githubComment
 		if err := g.do(http.MethodGet, fmt.Sprintf("%s/issues%s/comments?per_page=100&page=%d", path, at(p.Thread), page), nil, &answer); err != nil {
@@ -282,7 +259,7 @@ func githubFind(ctx context.Context, c *lookup.Client, api lookup.API, p Place, 
 			return Posted{}, false, errList
 		}
 		for _, a := range answer {
-			if strings.EqualFold(a.User.Login, self) && strings.HasSuffix(strings.TrimSpace(a.Body), end) {
+			if a.User.is(own) && marked(a.Body, marker) {
 				posted, err := a.posted()
 				return posted, err == nil, err
 			}

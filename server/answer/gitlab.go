@@ -16,15 +16,15 @@ import (
 
 const gitlabNeeds = "the scope api, and the role Reporter in the project; for internal notes Planner, for checks Developer"
 
-// gitlabSender answers in issues and merge requests of GitLab, by https://docs.gitlab.com/api/notes/.
+// gitlabSender answers in issues, merge requests and commits of GitLab, by https://docs.gitlab.com/api/notes/.
 var gitlabSender = &Sender{
 	Provider: "gitlab",
 	Paces:    []Pace{{Writes: 300, Per: time.Minute}}, // notes of one user; an administrator can change it
 	MaxText:  500_000,                                 // GitLab takes 1,000,000 characters
 	Place:    gitlabPlace,
 	Text:     (&dialect{write: gitlabText, bytes: 500_000}).text,
-	Sign:     gitlabSign, Post: gitlabPost, Edit: gitlabEdit, Find: gitlabFind, Check: gitlabCheck,
-	Needs: gitlabNeeds,
+	Sign:     gitlabSign, Post: gitlabPost, Edit: gitlabEdit, Find: gitlabFind, Check: gitlabCheck, Who: gitlabWho,
+	Needs: gitlabNeeds, Outputs: gitlabOutputs,
 }
 
 var gitlabMarkdown = &markdown{mention: regexp.MustCompile(`^@[A-Za-z0-9_][\w.-]*$`)}
@@ -58,6 +58,9 @@ type gitlabPayload struct {
 	Item  *gitlabThing `json:"work_item"`
 }
 
+// onCommit is the Place.Kind of a commit, whose texts are discussions of one note.
+const onCommit = "commit"
+
 func gitlabPlace(e *native.Event, d native.Delivery) (Place, error) {
 	var b gitlabPayload
 	noted(d, &b)
@@ -81,13 +84,16 @@ func gitlabPlace(e *native.Event, d native.Delivery) (Place, error) {
 		about("issue", b.Item)
 	case b.Kind == "note":
 		p.Commit = commit(b.Commit.ID)
+		p.Thread, p.Kind = p.Commit, onCommit
 	default:
 		p.Commit = commit(b.After)
 	}
 	if p.Thread != "" {
 		p.Link, _, _ = strings.Cut(b.Object.URL, "#")
 		p.Item, p.ItemKind = p.Thread, p.Kind
-		if b.Kind == "note" {
+		if p.Kind == onCommit {
+			p.Item, p.ItemKind = "", "" // GitLab has no signs on commits
+		} else if b.Kind == "note" {
 			p.Item, p.ItemKind = numeral(b.Object.ID), "note"
 			p.Internal = b.Object.Internal || b.Object.Confidential
 		}
@@ -144,11 +150,29 @@ func (p Place) gitlabThread() (string, error) {
 	if p.Container == "" || p.Thread == "" {
 		return "", errNowhere
 	}
-	kind := "issues"
-	if p.Kind == "pull" {
-		kind = "merge_requests"
+	switch p.Kind {
+	case "pull":
+		return at("projects", p.Container, "merge_requests", p.Thread), nil
+	case onCommit:
+		return at("projects", p.Container, "repository", "commits", p.Thread), nil
 	}
-	return at("projects", p.Container, kind, p.Thread), nil
+	return at("projects", p.Container, "issues", p.Thread), nil
+}
+
+// gitlabTalk is a discussion of a commit.
+type gitlabTalk struct {
+	ID    string
+	Notes []gitlabNote
+}
+
+// posted is the first note of a discussion.
+func (t *gitlabTalk) posted(p Place) (Posted, error) {
+	if t.ID == "" || len(t.Notes) == 0 {
+		return Posted{}, errNoID
+	}
+	posted, err := t.Notes[0].posted(p)
+	posted.ID = t.ID + "/" + posted.ID
+	return posted, err
 }
 
 func gitlabSign(ctx context.Context, c *lookup.Client, api lookup.API, p Place) error {
@@ -165,7 +189,7 @@ func gitlabSign(ctx context.Context, c *lookup.Client, api lookup.API, p Place) 
 type gitlabNote struct {
 	ID     json.RawMessage
 	Body   string
-	Author struct{ Username string }
+	Author struct{ ID json.RawMessage }
 }
 
 func (n *gitlabNote) posted(p Place) (Posted, error) {
@@ -173,7 +197,7 @@ func (n *gitlabNote) posted(p Place) (Posted, error) {
 	if id == "" {
 		return Posted{}, errNoID
 	}
-	posted := Posted{ID: id}
+	posted := Posted{ID: id, Author: numeral(n.Author.ID)}
 	if p.Link != "" {
 		posted.Link = p.Link + "#note_" + id
 	}
@@ -184,6 +208,13 @@ func gitlabPost(ctx context.Context, c *lookup.Client, api lookup.API, p Place, 
 	path, err := p.gitlabThread()
 	if err != nil {
 		return Posted{}, err
+	}
+	if p.Kind == onCommit {
+		var answer gitlabTalk
+		if err := gitlab(ctx, c, api).do(http.MethodPost, path+"/discussions", map[string]string{"body": text}, &answer); err != nil {
+			return Posted{}, err
+		}
+		return answer.posted(p)
 	}
 	body := map[string]any{"body": text}
 	if p.Internal {
@@ -201,7 +232,12 @@ func gitlabEdit(ctx context.Context, c *lookup.Client, api lookup.API, p Place, 
 	if err != nil {
 		return err
 	}
-	return gitlab(ctx, c, api).do(http.MethodPut, path+at("notes", posted.ID), map[string]string{"body": text}, new(struct{}))
+	if talk, note, found := strings.Cut(posted.ID, "/"); found {
+		path += at("discussions", talk, "notes", note)
+	} else {
+		path += at("notes", posted.ID)
+	}
+	return gitlab(ctx, c, api).do(http.MethodPut, path, map[string]string{"body": text}, new(struct{}))
 }
 
 func gitlabFind(ctx context.Context, c *lookup.Client, api lookup.API, p Place, marker string) (Posted, bool, error) {
@@ -210,33 +246,39 @@ func gitlabFind(ctx context.Context, c *lookup.Client, api lookup.API, p Place, 
 		return Posted{}, false, err
 	}
 	g := gitlab(ctx, c, api)
-	self, err := c.Remember("gitlab account", g.api, "self", func() (string, error) {
-		var answer struct{ Username string }
-		err := g.do(http.MethodGet, "/user", nil, &answer)
-		if err == nil && answer.Username == "" {
-			err = lookup.Fail("does not say whose the credential is", false)
-		}
-		return answer.Username, err
-	})
+	own, err := self(c, g.api, "gitlab", func() (Account, error) { return gitlabSelf(g) })
 	if err != nil {
 		return Posted{}, false, err
 	}
-	end := strings.TrimSpace(comment(Message{Marker: marker}))
+	ours := func(n *gitlabNote) bool {
+		return numeral(n.Author.ID) == own && marked(n.Body, marker)
+	}
 	for page := 1; page <= maxPages; page++ {
-		var answer []gitlabNote
-		if err := g.do(http.MethodGet, fmt.Sprintf("%s/notes?order_by=created_at&sort=desc&per_page=100&page=%d", path, page), nil, &answer); err != nil {
+		notes, talks := []gitlabNote(nil), []gitlabTalk(nil)
+		if p.Kind == onCommit {
+			err = g.do(http.MethodGet, fmt.Sprintf("%s/discussions?per_page=100&page=%d", path, page), nil, &talks)
+		} else {
+			err = g.do(http.MethodGet, fmt.Sprintf("%s/notes?order_by=created_at&sort=desc&per_page=100&page=%d", path, page), nil, &notes)
+		}
+		if err != nil {
 			return Posted{}, false, err
 		}
-		if answer == nil {
+		if notes == nil && talks == nil {
 			return Posted{}, false, errList
 		}
-		for _, n := range answer {
-			if n.Author.Username == self && strings.HasSuffix(strings.TrimSpace(n.Body), end) {
+		for _, n := range notes {
+			if ours(&n) {
 				posted, err := n.posted(p)
 				return posted, err == nil, err
 			}
 		}
-		if len(answer) < 100 {
+		for _, talk := range talks {
+			if len(talk.Notes) > 0 && ours(&talk.Notes[0]) {
+				posted, err := talk.posted(p)
+				return posted, err == nil, err
+			}
+		}
+		if len(notes)+len(talks) < 100 {
 			return Posted{}, false, nil
 		}
 	}

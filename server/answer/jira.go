@@ -24,8 +24,8 @@ var jiraSender = &Sender{
 	MaxText:  30_000, // Jira takes 32,767 characters
 	Place:    jiraPlace,
 	Text:     (&dialect{write: jiraText, bytes: 30_000}).text,
-	Post:     jiraPost, Edit: jiraEdit, Find: jiraFind,
-	Needs: jiraNeeds,
+	Post:     jiraPost, Edit: jiraEdit, Find: jiraFind, Who: jiraWho,
+	Needs: jiraNeeds, Outputs: jiraOutputs,
 }
 
 // jiraComment is what a text of Jira is.
@@ -139,14 +139,19 @@ func jiraPost(ctx context.Context, c *lookup.Client, api lookup.API, p Place, te
 		return Posted{}, err
 	}
 	j := jira(ctx, c, api)
-	var answer struct{ ID string }
+	var answer struct {
+		ID     string
+		Author struct{ AccountID string }
+	}
 	if err := j.do(http.MethodPost, "/rest/api/3/issue"+at(p.Thread)+"/comment", body, &answer); err != nil {
 		return Posted{}, err
 	}
 	if !digits.MatchString(answer.ID) {
 		return Posted{}, errNoID
 	}
-	return jiraPosted(p, answer.ID), nil
+	posted := jiraPosted(p, answer.ID)
+	posted.Author = answer.Author.AccountID
+	return posted, nil
 }
 
 func jiraEdit(ctx context.Context, c *lookup.Client, api lookup.API, p Place, posted Posted, text string) error {
@@ -160,14 +165,7 @@ func jiraEdit(ctx context.Context, c *lookup.Client, api lookup.API, p Place, po
 
 func jiraFind(ctx context.Context, c *lookup.Client, api lookup.API, p Place, marker string) (Posted, bool, error) {
 	j := jira(ctx, c, api)
-	self, err := c.Remember("jira account", j.api, "self", func() (string, error) {
-		var answer struct{ AccountID string }
-		err := j.do(http.MethodGet, "/rest/api/3/myself", nil, &answer)
-		if err == nil && answer.AccountID == "" {
-			err = lookup.Fail("does not say whose the credential is", false)
-		}
-		return answer.AccountID, err
-	})
+	own, err := self(c, j.api, "jira", func() (Account, error) { return jiraSelf(j) })
 	if err != nil {
 		return Posted{}, false, err
 	}
@@ -191,7 +189,7 @@ func jiraFind(ctx context.Context, c *lookup.Client, api lookup.API, p Place, ma
 			return Posted{}, false, errList
 		}
 		for _, a := range answer.Comments {
-			if a.Author.AccountID != self || !digits.MatchString(a.ID) {
+			if a.Author.AccountID != own || !digits.MatchString(a.ID) {
 				continue
 			}
 			// The link to the run has the marker, too: not every server answers with properties.

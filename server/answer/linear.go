@@ -26,15 +26,15 @@ var linearSender = &Sender{
 	MaxText:  60_000,
 	Place:    linearPlace,
 	Text:     (&dialect{write: linearText, bytes: 60_000}).text,
-	Sign:     linearSign, Post: linearPost, Edit: linearEdit, Find: linearFind,
-	Needs: linearNeeds,
+	Sign:     linearSign, Post: linearPost, Edit: linearEdit, Find: linearFind, Who: linearWho,
+	Needs: linearNeeds, Outputs: linearOutputs,
 	Every: 20 * time.Minute, // Linear takes half an hour without a word for an end
 }
 
 var linearMarkdown = &markdown{
 	mention: regexp.MustCompile(`^https://linear\.app/[\w-]+/profiles/[\w.-]+$`),
 	// Linear makes a mention of a link to a person.
-	mentions: func(to string) bool { return strings.Contains(to, "linear.app/") && strings.Contains(to, "/profiles/") },
+	mentions: func(to string) bool { return strings.Contains(to, "linear.app") && strings.Contains(to, "/profiles/") },
 }
 
 // linearPayload is what a text of Linear is: Markdown, and what it is in an agent's session.
@@ -46,8 +46,10 @@ type linearPayload struct {
 func linearText(blocks []block, m Message) string {
 	kind := "thought"
 	switch {
-	case m.State == Ended && m.result() == succeeded:
-		kind = "response"
+	case m.Asks != "":
+		kind = "elicitation"
+	case m.State == Said, m.State == Ended && (m.result() == succeeded || m.result() == cancelled):
+		kind = "response" // who has it stopped waits for the confirmation
 	case m.State == Ended:
 		kind = "error"
 	}
@@ -69,6 +71,7 @@ func linearPlace(_ *native.Event, d native.Delivery) (Place, error) {
 		Type, URL string
 		Actor     person
 		Session   *thing `json:"agentSession"`
+		Activity  *thing `json:"agentActivity"`
 		Data      *thing
 	}
 	noted(d, &b)
@@ -78,6 +81,9 @@ func linearPlace(_ *native.Event, d native.Delivery) (Place, error) {
 		p.Thread, p.Kind, p.Item, p.ItemKind, p.Link = b.Session.ID, "session", b.Session.ID, "session", b.Session.URL
 		if p.Link == "" && b.Session.Issue != nil {
 			p.Link = b.Session.Issue.URL
+		}
+		if b.Activity != nil && b.Activity.ID != "" {
+			p.Item = b.Activity.ID // each of them wants a sign
 		}
 	case b.Data != nil && b.Type == "Comment":
 		p.Thread, p.Kind, p.Asker = b.Data.IssueID, "issue", b.Data.User.URL
@@ -215,7 +221,11 @@ func linearSign(ctx context.Context, c *lookup.Client, api lookup.API, p Place) 
 	if p.Kind != "session" {
 		return errNowhere
 	}
-	_, err := linearSay(ctx, c, api, p.Thread, linearID("sign", p.Thread), linearPayload{"thought", "Triphammer looks at it."})
+	parts := []string{"sign", p.Thread}
+	if p.Item != p.Thread {
+		parts = append(parts, p.Item)
+	}
+	_, err := linearSay(ctx, c, api, p.Thread, linearID(parts...), linearPayload{"thought", "Triphammer looks at it."})
 	return err
 }
 

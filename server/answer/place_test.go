@@ -89,7 +89,7 @@ func TestMorePlaces(t *testing.T) {
 			"gitlab bot_mentioned", `{"object_kind":"note","user":{"username":"ada"},"project":{"path_with_namespace":"a/b/c"},"object_attributes":{"id":9,"internal":true,"url":"https://gitlab.com/a/b/c/-/issues/4#note_9"},"issue":{"iid":4}}`,
 			`{"container":"a/b/c","thread":"4","kind":"issue","item":"9","itemKind":"note","asker":"@ada","internal":true,"link":"https://gitlab.com/a/b/c/-/issues/4"}`,
 		},
-		{"gitlab bot_mentioned", `{"object_kind":"note","user":{"username":"ada"},"project":{"path_with_namespace":"a/b"},"object_attributes":{"id":9},"commit":{"id":"77b20b8d5c6ff8d09518454d4dd8b7b30f095a00"}}`, `{"container":"a/b","commit":"77b20b8d5c6ff8d09518454d4dd8b7b30f095a00","asker":"@ada"}`},
+		{"gitlab bot_mentioned", `{"object_kind":"note","user":{"username":"ada"},"project":{"path_with_namespace":"a/b"},"object_attributes":{"id":9},"commit":{"id":"77b20b8d5c6ff8d09518454d4dd8b7b30f095a00"}}`, `{"container":"a/b","thread":"77b20b8d5c6ff8d09518454d4dd8b7b30f095a00","kind":"commit","commit":"77b20b8d5c6ff8d09518454d4dd8b7b30f095a00","asker":"@ada"}`},
 		{"gitlab bot_mentioned", `{"object_kind":"note","project":{"path_with_namespace":"a/b"},"object_attributes":{"id":9}}`, "no answer: the event has neither an issue, nor a merge request, nor a commit"},
 		{"jira agent_session_created", `{"comment":{"id":"1","author":{"name":"ada"}},"issue":{"id":"10042","self":"https://jira.example.com/rest/api/2/issue/10042","key":"A-1"}}`, "no answer: the event is of Jira Data Center: only Jira Cloud takes answers"},
 		{"jira agent_session_created", `{"comment":{"id":"1","author":{"accountId":"x1"},"jsdPublic":false},"issue":{"id":"10042"}}`, `{"thread":"10042","kind":"issue","asker":"x1","internal":true}`},
@@ -103,6 +103,7 @@ func TestMorePlaces(t *testing.T) {
 		},
 		{"azure_devops work_item", `{"eventType":"workitem.updated","resource":{"id":5,"workItemId":77},"resourceContainers":{"project":{"id":"p1"}}}`, `{"container":"p1","thread":"77","kind":"item"}`},
 		{"linear comment_created", `{"type":"Comment","data":{"issue":{"id":"i1"}},"actor":{"url":"https://linear.app/acme/profiles/ada"}}`, `{"thread":"i1","kind":"issue","asker":"https://linear.app/acme/profiles/ada"}`},
+		{"linear agent_session_created", `{"agentSession":{"id":"s1"},"agentActivity":{"id":"act-1"}}`, `{"thread":"s1","kind":"session","item":"act-1","itemKind":"session"}`},
 		{"linear comment_created", `{"type":"Comment"}`, "no answer: the event names neither an issue nor an agent's session"},
 		{"teams app_mention", `{}`, "no answer: the event names no conversation"},
 	} {
@@ -125,7 +126,11 @@ func FuzzPlace(f *testing.F) {
 			return
 		}
 		for _, s := range Senders() {
-			for _, e := range native.ByProvider(s.Provider).Events {
+			sender := native.ByProvider(s.Provider)
+			for _, e := range append([]*native.Event{sender.Reply, sender.Stop}, sender.Events...) {
+				if e == nil {
+					continue
+				}
 				p, err := s.Place(e, native.Delivery{Body: body, Header: map[string]string{}})
 				if err != nil {
 					continue

@@ -2,7 +2,6 @@ package answer
 
 import (
 	"encoding/json"
-	"strings"
 
 	"triphammer/factory/native"
 	"triphammer/server/store"
@@ -10,22 +9,28 @@ import (
 
 // For makes the answers of a run that an event starts (SPEC 22.1). kinds are what its automation
 // reports, and brief says that it reports the outcome and the link alone. An answer that
-// cannot be given says why. credential tells that the webhook has a secret for the sender's API.
-func For(kinds []string, brief bool, webhookUID string, credential bool, e *native.Event, d native.Delivery) (all []store.NewAnswer) {
+// cannot be given says why. lacks says why the sender's API can be told nothing; empty: it can. test
+// tells that the delivery is a test: what it is about may be a stranger's, so nothing is told.
+func For(kinds []string, brief bool, webhookUID, lacks string, test bool, e *native.Event, d native.Delivery) (all []store.NewAnswer) {
 	s := ByProvider(e.Sender.Provider)
 	for _, kind := range kinds {
 		a := store.NewAnswer{Kind: kind, WebhookUID: webhookUID, Provider: e.Sender.Provider, Brief: brief, Status: store.AnswerNone}
-		switch {
-		case s == nil || kind == store.AnswerCheck && s.Check == nil:
+		if s == nil || kind == store.AnswerCheck && s.Check == nil {
 			a.Detail = e.Sender.Title + " takes no " + kind
-		case !credential:
-			a.Detail = "needs apiSecretName in the webhook file"
-		default:
-			find(&a, s, e, d)
+		} else if find(&a, s, e, d); lacks != "" {
+			withhold(&a, lacks)
+		}
+		if test {
+			withhold(&a, "a test is not answered")
 		}
 		all = append(all, a)
 	}
 	return all
+}
+
+// withhold makes an answer that is not told. Its place stays, for people.
+func withhold(a *store.NewAnswer, why string) {
+	a.Status, a.Next, a.Detail = store.AnswerNone, "", why
 }
 
 // find finds the place of an answer, or says why there is none. a is made pending if there is one.
@@ -50,7 +55,7 @@ func find(a *store.NewAnswer, s *Sender, e *native.Event, d native.Delivery) {
 		return
 	}
 	place, _ := json.Marshal(p) // texts always encode
-	a.Place, a.PlaceKey, a.Status = string(place), strings.Join([]string{a.WebhookUID, a.Kind, p.Container, p.Kind, about}, "\x1f"), store.AnswerPending
+	a.Place, a.PlaceKey, a.Status = string(place), store.PlaceKey(a.WebhookUID, a.Kind, p.Container, p.Kind, about), store.AnswerPending
 	switch {
 	case a.Kind == store.AnswerThread && s.Sign != nil && p.Item != "":
 		a.Next = store.AnswerSign
@@ -59,6 +64,30 @@ func find(a *store.NewAnswer, s *Sender, e *native.Event, d native.Delivery) {
 	default:
 		a.Next = store.AnswerStart
 	}
+}
+
+// Outputs says where what the agent of a run asks for is done, by the event that starts the run
+// (SPEC 23.1). lacks is as for For. starters are those who may answer questions of the agent; none:
+// whoever can write there.
+func Outputs(webhookUID, lacks string, e *native.Event, d native.Delivery, starters []string) *store.OutputPlace {
+	o := &store.OutputPlace{WebhookUID: webhookUID, Provider: e.Sender.Provider}
+	s := ByProvider(o.Provider)
+	switch {
+	case s == nil:
+		o.Detail = e.Sender.Title + " takes no requests"
+	case lacks != "":
+		o.Detail = lacks
+	default:
+		p, err := s.Place(e, d)
+		if err != nil {
+			o.Detail = err.Error()
+			break
+		}
+		p.Starters = starters
+		place, _ := json.Marshal(p) // texts always encode
+		o.Place = string(place)
+	}
+	return o
 }
 
 // pull is the Place.Kind of a pull or merge request. There, the runs of an automation have one text,

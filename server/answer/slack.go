@@ -22,16 +22,23 @@ var slackSender = &Sender{
 	MaxText:  slackBytes,
 	Place:    slackPlace,
 	// Slack takes 4,000 characters of text, and the rest of the message is small.
-	Text: (&dialect{write: slackMessage, bytes: slackBytes, chars: 4000}).text,
-	Sign: slackSign, Post: slackPost, Edit: slackEdit, Find: slackFind,
-	Needs: slackNeeds,
+	Text: func(m Message) string {
+		d := dialect{write: slackMessage, bytes: slackBytes, chars: 4000}
+		if m.Code != "" && m.Buttons {
+			d.chars = 3000 // of the one section above the buttons
+		}
+		return d.text(m)
+	},
+	Sign: slackSign, Post: slackPost, Edit: slackEdit, Find: slackFind, Who: slackWho,
+	Needs: slackNeeds, Outputs: slackOutputs,
 }
 
 const slackBytes = 16_000
 
-// slackPayload is what a text of Slack is: the text, and a marker that people do not see.
+// slackPayload is what a text of Slack is: the text, the code of its buttons, and a marker that people do not see.
 type slackPayload struct {
 	Text     string         `json:"text"`
+	Code     string         `json:"code,omitempty"`
 	Metadata *slackMetadata `json:"metadata,omitempty"`
 }
 
@@ -44,6 +51,9 @@ const slackEvent = "triphammer_answer"
 
 func slackMessage(blocks []block, m Message) string {
 	message := slackPayload{Text: slackText{}.text(blocks)}
+	if m.Buttons {
+		message.Code = m.Code
+	}
 	if m.Marker != "" {
 		message.Metadata = &slackMetadata{slackEvent, map[string]string{"marker": mark(m.Marker)}}
 	}
@@ -52,6 +62,13 @@ func slackMessage(blocks []block, m Message) string {
 
 func slackPlace(e *native.Event, d native.Delivery) (Place, error) {
 	var b struct {
+		Team      string              `json:"team_id"`
+		Workspace struct{ ID string } `json:"team"` // of a click
+		Container struct {
+			Channel string `json:"channel_id"`
+			Ts      string `json:"message_ts"`
+			Thread  string `json:"thread_ts"`
+		}
 		Event struct {
 			Channel, User, Ts string
 			Thread            string `json:"thread_ts"`
@@ -59,7 +76,10 @@ func slackPlace(e *native.Event, d native.Delivery) (Place, error) {
 		}
 	}
 	noted(d, &b)
-	p := Place{Provider: "slack", Container: b.Event.Channel, Thread: b.Event.Thread, Item: b.Event.Ts, ItemKind: "message"}
+	p := Place{Provider: "slack", Team: b.Team, Container: b.Event.Channel, Thread: b.Event.Thread, Item: b.Event.Ts, ItemKind: "message"}
+	if e == e.Sender.Click {
+		p.Team, p.Container, p.Thread, p.Item = b.Workspace.ID, b.Container.Channel, b.Container.Thread, b.Container.Ts
+	}
 	if p.Thread == "" {
 		p.Thread = p.Item
 	}
@@ -86,7 +106,7 @@ var slackSentences = map[string]string{
 // slack calls a method. Slack answers 200 with an error, too.
 func slack(ctx context.Context, c *lookup.Client, api lookup.API, method string, body any, into *slackAnswer) error {
 	api = address(api, "slack")
-	r := lookup.Request{Method: http.MethodPost, Path: "/" + method, Header: bearer(api), Body: body, Into: into}
+	r := lookup.Request{Method: http.MethodPost, Path: "/" + method, Header: bearer(api), Body: body, Into: into, Told: &into.told}
 	if query, is := body.(url.Values); is {
 		r.Method, r.Path, r.Body = http.MethodGet, r.Path+"?"+query.Encode(), nil
 	} else {
@@ -138,6 +158,7 @@ type slackAnswer struct {
 	Ts, Channel string
 	Bot         string `json:"bot_id"`
 	User        string `json:"user_id"`
+	Name        string `json:"user"`
 	Messages    []struct {
 		Ts, User string
 		Bot      string `json:"bot_id"`
@@ -146,6 +167,7 @@ type slackAnswer struct {
 	Next struct {
 		Cursor string `json:"next_cursor"`
 	} `json:"response_metadata"`
+	told http.Header
 }
 
 func slackSign(ctx context.Context, c *lookup.Client, api lookup.API, p Place) error {
@@ -167,7 +189,46 @@ func slackBody(p Place, text string) (map[string]any, error) {
 	if message.Metadata != nil {
 		body["metadata"] = message.Metadata
 	}
+	if message.Code != "" {
+		body["blocks"] = slackButtons(message.Text, message.Code)
+	}
 	return body, nil
+}
+
+// slackButtons are a text and the buttons that decide, each with the reply that it stands for, by
+// https://docs.slack.dev/reference/block-kit/blocks/actions-block. The text of the message is then for
+// notifications alone, and verbatim keeps Slack from making links and mentions of the words of the section.
+func slackButtons(text, code string) []any {
+	button := func(id, label, style, verb string) any {
+		return map[string]any{"type": "button", "action_id": id, "style": style, "value": "triphammer " + verb + " " + code, "text": map[string]any{"type": "plain_text", "text": label}}
+	}
+	return []any{
+		map[string]any{"type": "section", "expand": true, "text": map[string]any{"type": "mrkdwn", "text": text, "verbatim": true}},
+		map[string]any{"type": "actions", "elements": []any{
+			button(native.SlackApprove, "Approve", "primary", "approve"), button(native.SlackDecline, "Decline", "danger", "decline"),
+		}},
+	}
+}
+
+// Whisper tells a person in Slack why a click has decided nothing, so that nobody else sees it, by
+// https://docs.slack.dev/reference/methods/chat.postEphemeral. click is the payload of the click.
+func Whisper(ctx context.Context, c *lookup.Client, api lookup.API, click []byte, why string) error {
+	var b struct {
+		User      struct{ ID string }
+		Container struct {
+			Channel string `json:"channel_id"`
+			Thread  string `json:"thread_ts"`
+		}
+	}
+	if err := json.Unmarshal(click, &b); err != nil {
+		return err
+	}
+	text := slackText{}.text([]block{{spans: guarded([]span{{text: oneLine(why, maxWhy)}})}})
+	body := map[string]any{"channel": b.Container.Channel, "user": b.User.ID, "text": text, "parse": "none", "link_names": false}
+	if b.Container.Thread != "" {
+		body["thread_ts"] = b.Container.Thread
+	}
+	return slack(ctx, c, api, "chat.postEphemeral", body, &slackAnswer{})
 }
 
 func slackPost(ctx context.Context, c *lookup.Client, api lookup.API, p Place, text, _ string) (Posted, error) {
@@ -175,7 +236,9 @@ func slackPost(ctx context.Context, c *lookup.Client, api lookup.API, p Place, t
 	if err != nil {
 		return Posted{}, err
 	}
-	body["thread_ts"] = p.Thread
+	if p.Thread != "" {
+		body["thread_ts"] = p.Thread
+	}
 	var answer slackAnswer
 	if err := slack(ctx, c, api, "chat.postMessage", body, &answer); err != nil {
 		return Posted{}, err
@@ -191,30 +254,29 @@ func slackEdit(ctx context.Context, c *lookup.Client, api lookup.API, p Place, p
 	if err != nil {
 		return err
 	}
-	body["ts"] = posted.ID
+	if body["ts"] = posted.ID; body["blocks"] == nil {
+		body["blocks"] = []any{} // without it, buttons could stay
+	}
 	return slack(ctx, c, api, "chat.update", body, &slackAnswer{})
 }
 
 func slackFind(ctx context.Context, c *lookup.Client, api lookup.API, p Place, marker string) (Posted, bool, error) {
-	self, err := c.Remember("slack account", api, "self", func() (string, error) {
-		var answer slackAnswer
-		err := slack(ctx, c, api, "auth.test", url.Values{}, &answer)
-		if err == nil && answer.User == "" {
-			err = lookup.Fail("does not say whose the credential is", false)
-		}
-		return answer.User, err
-	})
+	own, err := self(c, api, "slack", func() (Account, error) { return slackWho(ctx, c, api) })
 	if err != nil {
 		return Posted{}, false, err
 	}
-	query := url.Values{"channel": {p.Container}, "ts": {p.Thread}, "include_all_metadata": {"true"}, "limit": {"200"}}
+	query, method := url.Values{"channel": {p.Container}, "ts": {p.Thread}, "include_all_metadata": {"true"}, "limit": {"200"}}, "conversations.replies"
+	if p.Thread == "" { // a message of its own
+		query.Del("ts")
+		method = "conversations.history"
+	}
 	for range maxPages {
 		var answer slackAnswer
-		if err := slack(ctx, c, api, "conversations.replies", query, &answer); err != nil {
+		if err := slack(ctx, c, api, method, query, &answer); err != nil {
 			return Posted{}, false, err
 		}
 		for _, m := range answer.Messages {
-			if m.User == self && m.Metadata.Type == slackEvent && m.Metadata.Payload["marker"] == mark(marker) && m.Ts != "" {
+			if m.User == own && m.Metadata.Type == slackEvent && m.Metadata.Payload["marker"] == mark(marker) && m.Ts != "" {
 				return Posted{ID: m.Ts}, true, nil
 			}
 		}

@@ -26,7 +26,7 @@ var teamsSender = &Sender{
 	MaxText:  25_000, // Teams takes 28 KB
 	Place:    teamsPlace,
 	Text:     (&dialect{write: teamsText, bytes: 25_000}).text,
-	Post:     teamsPost, Edit: teamsEdit,
+	Post:     teamsPost, Edit: teamsEdit, Who: teamsWho,
 	Needs: teamsNeeds,
 }
 

@@ -2,6 +2,7 @@ package answer
 
 import (
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -34,10 +35,14 @@ func (d *dialect) text(m Message) string {
 		left := runes
 		return d.write(layout(m, shortened(said, &left), pulls, why), m)
 	}
-	if text := write(maxRunes, maxPulls, maxWhy); d.fits(text) {
+	most := maxRunes
+	if m.State == Said {
+		most = maxMarkdown
+	}
+	if text := write(most, maxPulls, maxWhy); d.fits(text) {
 		return text
 	}
-	low, high := 0, maxRunes // low fits, unless it is 0
+	low, high := 0, most // low fits, unless it is 0
 	for high-low > 1 {
 		if middle := (low + high) / 2; d.fits(write(middle, maxPulls, maxWhy)) {
 			low = middle
@@ -67,12 +72,24 @@ func oneLine(text string, runes int) string {
 
 // layout is a message: what happened, what the agent said (as a quotation), pull requests, and the run.
 func layout(m Message, agent []block, pulls, why int) (all []block) {
+	if m.State == Said {
+		if agent = unled(agent); m.Run != "" {
+			agent = append(agent, block{spans: facts(m)})
+		}
+		return agent
+	}
 	first := []span{{text: oneLine(m.Automation, maxName), bold: true}}
 	if m.Asker != "" {
 		first = append([]span{{text: m.Asker, mention: true}, {text: " "}}, first...)
 	}
 	reason := oneLine(m.Why, why)
-	switch m.State {
+	state, asks, asksBelow := m.State, "asks", "asks below"
+	if m.Asks != "" {
+		if state = asks; m.Text == "" {
+			state = asksBelow
+		}
+	}
+	switch state {
 	case Started:
 		sentence := " has started."
 		if m.Took >= time.Minute {
@@ -85,6 +102,10 @@ func layout(m Message, agent []block, pulls, why int) (all []block) {
 			sentence = " waits: " + reason
 		}
 		first = append(first, span{text: sentence})
+	case asksBelow:
+		first = append(first, span{text: " asks a question below."})
+	case asks:
+		first = append(first, span{text: " asks:"})
 	default:
 		outcome := oneLine(m.Outcome, maxName)
 		if outcome == "" {
@@ -101,8 +122,26 @@ func layout(m Message, agent []block, pulls, why int) (all []block) {
 		all = append(all, block{kind: quotation, items: [][]block{agent}})
 	}
 	all = append(all, named(m.PullRequests, pulls)...)
+	if state == asks {
+		all = append(all, block{spans: guarded([]span{{text: oneLine(m.Asks, maxWhy)}})})
+	}
+	all = append(all, decision(m)...)
 	return append(all, block{spans: facts(m)})
 }
+
+// unled are blocks in which no line of code begins with a mark of a command, because bots and forges
+// take commands from the beginnings of lines. A paragraph escapes it.
+func unled(blocks []block) []block {
+	blocks = slices.Clone(blocks)
+	for i, b := range blocks {
+		if b.kind == codeBlock {
+			blocks[i].text = commands.ReplaceAllString(b.text, " $0")
+		}
+	}
+	return blocks
+}
+
+var commands = regexp.MustCompile(`(?m)^[/@!]`)
 
 // named are the links to the pull requests.
 func named(addresses []string, most int) []block {
@@ -131,6 +170,9 @@ func named(addresses []string, most int) []block {
 
 // facts are the run, and what it took.
 func facts(m Message) []span {
+	if m.Run == "" && m.Delivery != "" {
+		return []span{{text: "Delivery " + oneLine(m.Delivery, maxName)}}
+	}
 	run := span{text: "Run " + oneLine(m.Run, maxName), to: web(m.Link)}
 	spans := []span{run}
 	if m.State == Ended && m.Took > 0 {
@@ -171,8 +213,8 @@ func runLink(blocks []block, m Message) []block {
 	return blocks
 }
 
-// Preview is an answer as people read it: Markdown without a marker, and without a mention.
-func Preview(m Message) string {
+// preview is an answer as people read it: Markdown without a marker, and without a mention.
+func preview(m Message) string {
 	m.Asker, m.Marker = "", ""
 	return previewed.text(m)
 }

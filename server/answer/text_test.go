@@ -59,7 +59,20 @@ func TestTexts(t *testing.T) {
 			golden(t, s.Provider+"."+state, readable(s.Text(m)))
 		}
 	}
-	golden(t, "preview", Preview(message(Ended))+"\n")
+	for _, s := range Senders() {
+		m := message(Ended)
+		m.Text, m.Asks, m.Asker, m.PullRequests = "Which one, @ada?\n\n1. `a`\n2. #402\n", "Reply here to answer. A reply counts from people with write access, ada.", askers[s.Provider], nil
+		golden(t, s.Provider+".asks", readable(s.Text(m)))
+	}
+	for _, s := range Senders() {
+		m := message(Waits)
+		m.Undecided, m.Why = true, "for a person to approve it"
+		linked := s.Text(m)
+		m.Code, m.Decides = "ABCD2345", "people with write access, @ada"
+		m.Buttons, m.Mentioned = s.Provider == "slack", s.Provider == "teams"
+		golden(t, s.Provider+".approval", readable(s.Text(m))+"\n"+readable(linked))
+	}
+	golden(t, "preview", preview(message(Ended))+"\n")
 }
 
 func golden(t *testing.T, name, got string) {
@@ -73,6 +86,28 @@ func golden(t *testing.T, name, got string) {
 	want, err := os.ReadFile(file)
 	if err != nil || string(want) != got {
 		t.Errorf("%s (go test -update writes it): %v\ngot:\n%s\nwant:\n%s", file, err, got, want)
+	}
+}
+
+// TestButtons: the buttons of Slack stand below the whole text, which fits into one section, and stand for the replies
+// that decide; an edit without them takes them away (SPEC 26.2).
+func TestButtons(t *testing.T) {
+	m := message(Ended)
+	m.Code, m.Decides, m.Text = "ABCD2345", "UADA", strings.Repeat("words & more ", 1000)
+	for _, buttons := range []bool{true, false} {
+		m.Buttons = buttons
+		body, err := slackBody(Place{Container: "C1"}, slackSender.Text(m))
+		if err != nil || (body["blocks"] != nil) != buttons {
+			t.Fatalf("%v, %v", body, err)
+		}
+		if text := packedAny(body["blocks"]); buttons && (utf8.RuneCountInString(body["text"].(string)) > 3000 || !strings.Contains(text, packedAny(body["text"])) ||
+			strings.Count(text, `"value":"triphammer approve ABCD2345"`) != 1 || strings.Count(text, `"value":"triphammer decline ABCD2345"`) != 1) {
+			t.Error(text)
+		}
+	}
+	m.Code, m.Buttons = "", true
+	if body, err := slackBody(Place{Container: "C1"}, slackSender.Text(m)); err != nil || body["blocks"] != nil {
+		t.Errorf("nothing waits: %v, %v", body, err)
 	}
 }
 

@@ -7,9 +7,11 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"strings"
 	"sync"
 	"time"
 
+	"triphammer/schema/output"
 	"triphammer/server/lookup"
 	"triphammer/server/store"
 )
@@ -20,6 +22,7 @@ const (
 	poll        = time.Second      // how often the store is read
 	signTime    = 10 * time.Second // for a first sign
 	attemptTime = time.Minute      // for one attempt
+	pushTime    = 5 * time.Minute  // for one attempt of a push, which can be long
 	lease       = 2 * time.Minute  // a turn without an outcome ends then, and another server may take it
 	settleTime  = 30 * time.Second // before a text is looked for whose attempt has an unknown outcome
 	maxSigns    = 256              // first signs that wait in this process
@@ -40,8 +43,18 @@ type Config struct {
 	// Link is the page of a run; empty: nobody but this machine could open it.
 	Link   func(id store.RunID) string
 	Sender func(provider string) *Sender // nil: ByProvider
-	Now    func() time.Time
-	Logger *slog.Logger
+	// Tell posts how a run stands to an address, in a message with an id, signed with a managed secret.
+	// Status is that of the answer; 0: there was none.
+	Tell func(ctx context.Context, address, secretName, id string, r *store.Run) (status int, err error)
+	// Push performs a push that a person has approved, once however often it is called (SPEC 23.3).
+	Push func(ctx context.Context, p *output.Push) error
+	// Ended does what follows from the end of runs that nobody has approved in time.
+	Ended func(ctx context.Context, runs []store.RunID)
+	// Observe counts what became of a turn of an answer or an output: provider, what was to be said or
+	// done, and AnswerDelivered, AnswerPending (it is tried again) or AnswerFailed; nil: nobody counts.
+	Observe func(provider, what, outcome string)
+	Now     func() time.Time
+	Logger  *slog.Logger
 }
 
 // Worker sends the answers that the store has (SPEC 22).
@@ -66,6 +79,9 @@ func New(cfg Config) *Worker {
 	}
 	if cfg.Sender == nil {
 		cfg.Sender = ByProvider
+	}
+	if cfg.Observe == nil {
+		cfg.Observe = func(string, string, string) {}
 	}
 	return &Worker{Config: cfg, signs: make(chan store.RunID, maxSigns)}
 }
@@ -128,6 +144,11 @@ func (w *Worker) sign(ctx context.Context, a store.Answer) error {
 		}
 	}
 	a.Next, a.DueAt, a.Detail = afterSign(s, &a)
+	if a.Next == store.AnswerStart && len(p.Approvers) > 0 {
+		if r, failed := w.Store.Runs.Get(ctx, a.RunID); failed == nil && r.State == store.Blocked {
+			a.DueAt = w.Now() // a person is waited for
+		}
+	}
 	if err != nil {
 		w.rested(a.WebhookUID, err)
 		a.Detail = "the first sign was not taken: " + explain(s, err)
@@ -145,7 +166,10 @@ func afterSign(s *Sender, a *store.Answer) (next string, due time.Time, detail s
 
 // place is the sender and the place of an answer.
 func (w *Worker) place(a *store.Answer) (s *Sender, p Place, err error) {
-	if s = w.Sender(a.Provider); s == nil {
+	if s = w.Sender(a.Provider); a.Kind == store.AnswerURL {
+		s = hook
+	}
+	if s == nil {
 		return nil, p, lookup.Fail("this server knows no way to answer "+a.Provider, true)
 	}
 	if err := json.Unmarshal([]byte(a.Place), &p); err != nil {
@@ -161,23 +185,19 @@ func (w *Worker) Run(ctx context.Context) error {
 	busy, used := make(map[string]string), make(map[string]int) // the webhooks of places that are answered; their number by webhook
 	done := make(chan string)
 	for ctx.Err() == nil {
-		due, err := w.Store.Answers.Due(ctx, 2*perWebhook)
-		if err != nil && ctx.Err() == nil {
-			w.Logger.Error("the answers to senders could not be read", "error", err)
-		}
-		for _, a := range due {
-			if _, is := busy[a.PlaceKey]; is || len(busy) >= atOnce || used[a.WebhookUID] >= perWebhook {
+		for _, t := range w.turns(ctx) {
+			if _, is := busy[t.key]; is || len(busy) >= atOnce || used[t.webhook] >= perWebhook {
 				continue
 			}
-			busy[a.PlaceKey] = a.WebhookUID
-			used[a.WebhookUID]++
+			busy[t.key] = t.webhook
+			used[t.webhook]++
 			group.Go(func() {
-				if err := w.send(ctx, a); err != nil && ctx.Err() == nil {
-					w.Logger.Error("an answer could not be recorded", "run", a.RunID, "error", err)
+				if err := t.take(); err != nil && ctx.Err() == nil {
+					w.Logger.Error("an answer or an output could not be recorded", "run", t.run, "error", err)
 				}
 				select {
 				case <-ctx.Done():
-				case done <- a.PlaceKey:
+				case done <- t.key:
 				}
 			})
 		}
@@ -196,6 +216,33 @@ func (w *Worker) Run(ctx context.Context) error {
 	return nil
 }
 
+// turn is an answer or an output that is due. Those with the same key are taken one after the other.
+type turn struct {
+	key, webhook string
+	run          store.RunID
+	take         func() error
+}
+
+// turns ends what nobody has approved in time. They are what is due: answers first, because people wait for them.
+func (w *Worker) turns(ctx context.Context) (all []turn) {
+	ended, late := w.Store.Approvals.Expire(ctx)
+	if len(ended) > 0 {
+		w.Ended(ctx, ended)
+	}
+	answers, err := w.Store.Answers.Due(ctx, 2*perWebhook)
+	for _, a := range answers {
+		all = append(all, turn{a.PlaceKey, a.WebhookUID, a.RunID, func() error { return w.send(ctx, a) }})
+	}
+	outputs, failed := w.Store.Outputs.Due(ctx, 2*perWebhook)
+	for _, o := range outputs {
+		all = append(all, turn{o.RunID.String(), o.WebhookUID, o.RunID, func() error { return w.perform(ctx, o) }})
+	}
+	if err = errors.Join(late, err, failed); err != nil && ctx.Err() == nil {
+		w.Logger.Error("the answers and outputs for senders could not be read", "error", err)
+	}
+	return all
+}
+
 // send makes one turn of an answer.
 func (w *Worker) send(ctx context.Context, a store.Answer) error {
 	s, p, err := w.place(&a)
@@ -205,21 +252,24 @@ func (w *Worker) send(ctx context.Context, a store.Answer) error {
 	minor := a.Next == store.AnswerStart
 	var m Message
 	if err == nil {
-		r, gone := w.Store.Runs.Get(ctx, a.RunID)
-		if gone != nil {
-			return gone
+		r := &store.Run{}
+		if m = w.alone(&a); m.State == "" {
+			if r, err = w.Store.Runs.Get(ctx, a.RunID); err != nil {
+				return err
+			}
+			if m, err = w.message(ctx, &a, r); err != nil {
+				return err
+			}
 		}
 		if minor && r.State.Terminal() {
 			a.Next, a.DueAt = store.AnswerEnd, w.Now()
 			return w.Store.Answers.Save(ctx, a)
 		}
-		if m, err = w.message(ctx, &a, r); err != nil {
-			return err
-		}
-		if m.State == Waits && a.Said == said(m) {
+		if m.State == Waits && (a.Said == said(m) || a.Kind == store.AnswerURL) {
 			a.DueAt = w.Now().Add(store.StartPatience)
 			return w.Store.Answers.Save(ctx, a)
 		}
+		minor = minor && !m.Undecided
 		if wait := w.paces.take(s.Paces, a.WebhookUID, p.Container, minor, w.Now()); wait > 0 {
 			if a.DueAt = w.Now().Add(wait); minor { // it is left out
 				a.Next, a.DueAt = store.AnswerEnd, time.Time{}
@@ -246,8 +296,25 @@ func (w *Worker) send(ctx context.Context, a store.Answer) error {
 	if ctx.Err() != nil {
 		return nil // what has become of the turn is found out later
 	}
+	step := a.Next
 	w.tried(s, &a, p, m, edited, err)
-	return w.Store.Answers.Save(ctx, a)
+	if lost := w.Store.Answers.Save(ctx, a); lost != nil {
+		return lost
+	}
+	w.observe(a.Provider, step, err, a.Status == store.AnswerFailed)
+	return nil
+}
+
+// observe counts a turn that ended with an error, after which everything is given up or not.
+func (w *Worker) observe(provider, what string, err error, failed bool) {
+	outcome := store.AnswerDelivered
+	switch {
+	case failed:
+		outcome = store.AnswerFailed
+	case err != nil:
+		outcome = store.AnswerPending
+	}
+	w.Observe(provider, what, outcome)
 }
 
 // said is what an answer has said, as it is kept.
@@ -264,6 +331,9 @@ var errUnsure = lookup.Fail("nobody knows whether it arrived, and the sender can
 // say sends a message. edited tells that the text stood there before. a.Uncertain tells, before and
 // after, whether the outcome of an earlier turn is unknown.
 func (w *Worker) say(ctx context.Context, s *Sender, a *store.Answer, p Place, m Message) (edited bool, err error) {
+	if a.Kind == store.AnswerURL {
+		return false, w.tell(ctx, a, p)
+	}
 	api, err := w.API(ctx, a.WebhookUID)
 	if err != nil {
 		return false, err
@@ -279,16 +349,16 @@ func (w *Worker) say(ctx context.Context, s *Sender, a *store.Answer, p Place, m
 		return false, posted(a, at, err)
 	}
 	if a.Next == store.AnswerMention {
-		m = Message{State: Ended, Automation: m.Automation, Run: m.Run, Link: m.Link, Outcome: m.Outcome, Asker: p.Asker, Marker: m.Marker}
 		at = Posted{}
 	}
-	text := s.Text(m)
+	text := s.Text(phrased(s, a, p, m, at.ID != ""))
 	if at.ID != "" && s.Edit != nil {
 		err := s.Edit(ctx, w.Client, api, p, at, text)
 		if f := (*lookup.Failure)(nil); err == nil || a.Next != store.AnswerEnd || !errors.As(err, &f) || f.Status() != http.StatusNotFound {
 			return true, err
 		}
 		// Somebody has deleted the text. The end is worth a new one.
+		text = s.Text(phrased(s, a, p, m, false))
 	}
 	if a.Uncertain {
 		if s.Find == nil {
@@ -302,7 +372,7 @@ func (w *Worker) say(ctx context.Context, s *Sender, a *store.Answer, p Place, m
 		if found && a.Next != store.AnswerMention {
 			_ = posted(a, there, nil)
 			if s.Edit != nil {
-				return true, s.Edit(ctx, w.Client, api, p, there, text)
+				return m.Asks == "", s.Edit(ctx, w.Client, api, p, there, text)
 			}
 		}
 		if found {
@@ -314,6 +384,28 @@ func (w *Worker) say(ctx context.Context, s *Sender, a *store.Answer, p Place, m
 		return false, err
 	}
 	return false, posted(a, at, err)
+}
+
+// phrased is a message as a turn says it: a mention repeats the outcome alone, or has the question. edited
+// tells that a text stands.
+func phrased(s *Sender, a *store.Answer, p Place, m Message, edited bool) Message {
+	switch {
+	case a.Next == store.AnswerMention && m.Asks == "":
+		return Message{State: Ended, Automation: m.Automation, Run: m.Run, Link: m.Link, Outcome: m.Outcome, Asker: p.Asker, Marker: m.Marker}
+	case a.Next == store.AnswerMention:
+		m.Asker = p.Asker
+	case a.Next == store.AnswerEnd && apart(s, a, p, m, edited):
+		m.Text = ""
+	case a.Next == store.AnswerEnd && m.Asks != "" && s.edits(p):
+		m.Asker = p.Asker
+	}
+	return m
+}
+
+// apart tells whether a question is a text of its own, after the end that only says so: an edited text
+// notifies nobody, and on a pull request the next run edits what stands there. edited tells that a text stands.
+func apart(s *Sender, a *store.Answer, p Place, m Message, edited bool) bool {
+	return m.Asks != "" && a.Kind == store.AnswerThread && s.edits(p) && (edited || p.Kind == pull)
 }
 
 // posted notes what stands at the sender.
@@ -333,7 +425,7 @@ func (w *Worker) tried(s *Sender, a *store.Answer, p Place, m Message, edited bo
 		return
 	}
 	w.rested(a.WebhookUID, err)
-	w.refused(s, a, edited, err)
+	w.refused(s, a, m, edited, err)
 	level := slog.LevelWarn
 	if a.Status == store.AnswerFailed {
 		level = slog.LevelError
@@ -345,7 +437,7 @@ func (w *Worker) tried(s *Sender, a *store.Answer, p Place, m Message, edited bo
 // told decides what follows what was told.
 func (w *Worker) told(s *Sender, a *store.Answer, p Place, m Message, edited bool) {
 	now, thread := w.Now(), a.Kind == store.AnswerThread
-	next := a.Next
+	next, again := a.Next, a.Said == Ended // the end was told before what waited was approved
 	a.Attempts, a.Uncertain, a.Detail, a.Said, a.DueAt = 0, false, "", said(m), time.Time{}
 	switch {
 	case next == store.AnswerStart && m.State == Waits:
@@ -354,7 +446,7 @@ func (w *Worker) told(s *Sender, a *store.Answer, p Place, m Message, edited boo
 		a.DueAt = now.Add(s.Every)
 	case next == store.AnswerStart:
 		a.Next = store.AnswerEnd
-	case next == store.AnswerEnd && edited && p.Asker != "" && thread:
+	case next == store.AnswerEnd && (edited && p.Asker != "" && thread && !again || apart(s, a, p, m, edited)):
 		a.Next, a.DueAt = store.AnswerMention, now
 	default:
 		a.Next, a.Status = "", store.AnswerDelivered
@@ -362,14 +454,14 @@ func (w *Worker) told(s *Sender, a *store.Answer, p Place, m Message, edited boo
 }
 
 // refused decides what follows a turn that failed.
-func (w *Worker) refused(s *Sender, a *store.Answer, edited bool, err error) {
+func (w *Worker) refused(s *Sender, a *store.Answer, m Message, edited bool, err error) {
 	now, f := w.Now(), (*lookup.Failure)(nil)
 	final, after := false, time.Duration(0)
 	if a.Detail = explain(s, err); errors.As(err, &f) {
 		after = f.After()
 		final, a.Uncertain = f.Final() || denied(f), a.Uncertain || f.Uncertain()
 	}
-	if a.Uncertain && !edited && s != nil && s.Find == nil && a.Kind == store.AnswerThread {
+	if a.Uncertain && !edited && s != nil && s.Find == nil && (a.Kind == store.AnswerThread || a.Kind == store.AnswerQuestion) {
 		final, a.Detail = true, a.Detail+"; "+errUnsure.Error()
 	}
 	pause := max(pauses[min(int(a.Attempts), len(pauses))-1], after)
@@ -384,14 +476,15 @@ func (w *Worker) refused(s *Sender, a *store.Answer, edited bool, err error) {
 	if !final {
 		a.Detail = fmt.Sprintf("given up after %v: %s", giveUp, a.Detail)
 	}
+	unsure := a.Uncertain && s != nil && s.Find != nil // a person who sends it again does not send it twice
 	a.DueAt, a.Uncertain = time.Time{}, false
-	switch a.Next {
-	case store.AnswerStart: // perhaps the end is taken
+	switch {
+	case a.Next == store.AnswerStart: // perhaps the end is taken
 		a.Next, a.Attempts = store.AnswerEnd, 0
-	case store.AnswerMention:
+	case a.Next == store.AnswerMention && m.Asks == "":
 		a.Next, a.Status, a.Detail = "", store.AnswerDelivered, "whoever asked was not mentioned: "+a.Detail
 	default:
-		a.Status = store.AnswerFailed
+		a.Status, a.Uncertain = store.AnswerFailed, unsure
 	}
 }
 
@@ -410,7 +503,7 @@ func (w *Worker) rested(webhook string, err error) {
 // explain is an error in words, with the permission that a credential lacks.
 func explain(s *Sender, err error) string {
 	text := err.Error()
-	if f := (*lookup.Failure)(nil); s != nil && s.Needs != "" && errors.As(err, &f) && denied(f) {
+	if f := (*lookup.Failure)(nil); s != nil && s.Needs != "" && errors.As(err, &f) && denied(f) && !strings.Contains(text, s.Needs) {
 		text += "; the credential needs " + s.Needs
 	}
 	return text

@@ -115,7 +115,7 @@ func row() *Sender {
 	return &Sender{
 		Provider: "forge", MaxText: 10_000, Needs: "comments:write",
 		Text: func(m Message) string {
-			return strings.TrimSpace(fmt.Sprintf("%s %s %s %s %s %s (%s)", m.Asker, m.State, m.Why, m.Outcome, m.Text, strings.Join(m.PullRequests, " "), m.Marker))
+			return strings.TrimSpace(fmt.Sprintf("%s %s %s %s %s %s (%s)", m.Asker, m.State, m.Why, m.Outcome, m.Text, strings.Join(m.PullRequests, " "), m.Marker) + m.Asks)
 		},
 		Sign: func(ctx context.Context, c *lookup.Client, api lookup.API, _ Place) error {
 			return call(ctx, c, api, http.MethodPost, "/signs", "", nil)
@@ -587,12 +587,16 @@ func TestFor(t *testing.T) {
 			place, err = Place{Container: "acme/app"}, nil
 			change()
 		}
-		got := For([]string{store.AnswerThread}, false, "whk_1", change != nil, event, native.Delivery{})
+		lacks := "needs apiSecretName"
+		if change != nil {
+			lacks = ""
+		}
+		got := For([]string{store.AnswerThread}, false, "whk_1", lacks, false, event, native.Delivery{})
 		if len(got) != 1 || !strings.HasPrefix(got[0].Detail, want) || (got[0].Status == store.AnswerPending) != (want == "") || want == "" && got[0].Detail != "" {
 			t.Errorf("%q: %+v", want, got)
 		}
 	}
-	if got := For([]string{store.AnswerCheck}, false, "whk_1", true, event, native.Delivery{}); !strings.Contains(got[0].Detail, "takes no check") {
+	if got := For([]string{store.AnswerCheck}, false, "whk_1", "", false, event, native.Delivery{}); !strings.Contains(got[0].Detail, "takes no check") {
 		t.Errorf("%+v", got)
 	}
 }
@@ -611,17 +615,4 @@ func FuzzMarked(f *testing.F) {
 			}
 		}
 	})
-}
-
-// BenchmarkFirstSign is one delivery with its run and answer, and its first sign at a service on loopback.
-func BenchmarkFirstSign(b *testing.B) {
-	f := newFixture(b)
-	for i := 0; b.Loop(); i++ {
-		a := thread(fmt.Sprint(i), "issue", "")
-		a.Next = store.AnswerSign
-		f.check(f.signRun(b.Context(), f.deliver(fmt.Sprint(i), a)))
-	}
-	if f.forge.signed() == 0 {
-		b.Fatal("no sign")
-	}
 }

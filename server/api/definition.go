@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"triphammer/factory"
+	"triphammer/schema/output"
 )
 
 // Webhook is an entry of GET /api/v1/webhooks.
@@ -28,6 +29,18 @@ type Webhook struct {
 	Connect      string      `json:"connect,omitempty"`
 	AppTokenName string      `json:"app_token_name,omitempty"`
 	Connection   *Connection `json:"connection,omitempty"` // missing: no server has it, or a server has begun a moment ago
+	// APISecretName is the secret with which the sender's API is asked, and told of runs.
+	APISecretName string `json:"api_secret_name,omitempty"`
+}
+
+// CheckedCredential is the answer to POST /api/v1/factories/{name}/webhooks/{webhook}/check: what a sender
+// says of the credential in APISecretName.
+type CheckedCredential struct {
+	Provider string   `json:"provider"`
+	Account  string   `json:"account"`          // whose it is
+	Lacking  []string `json:"lacking"`          // permissions that the webhook's answers need and it does not have, each with what needs it
+	Untold   string   `json:"untold,omitempty"` // what the sender does not say of it
+	Needs    string   `json:"needs"`            // what answers need, in words
 }
 
 // Connection is how the connection of a webhook is (SPEC 29.1). Error is the last error, also while
@@ -51,6 +64,30 @@ type Automation struct {
 	Paused        *Pause    `json:"paused,omitempty"`
 	Dormant       string    `json:"dormant,omitempty"` // why nothing starts the automation, although it is enabled
 	Warnings      []string  `json:"warnings"`          // which parts of the automation cannot act on this server
+	AutomationRules
+}
+
+// AutomationRules are what the file of an Automation says of its runs; what it does not say is missing, or the default.
+type AutomationRules struct {
+	StartedBy               []string       `json:"started_by,omitempty"`
+	MaxRunsPerHour          int64          `json:"max_runs_per_hour,omitempty"`
+	MaxRunsPerPersonPerHour int64          `json:"max_runs_per_person_per_hour,omitempty"`
+	Overflow                string         `json:"overflow,omitempty"`
+	PerSubject              string         `json:"per_subject,omitempty"`
+	SettleSeconds           float64        `json:"settle_seconds,omitempty"`
+	Outputs                 output.Allowed `json:"outputs,omitempty"` // what the agent may ask the server to do
+	Push                    factory.Push   `json:"push"`              // what runs may push, with the defaults
+	Report                  *Report        `json:"report,omitempty"`
+	Budget                  factory.Budget `json:"budget,omitzero"`
+	Retry                   factory.Retry  `json:"retry,omitzero"`
+}
+
+// Report is where what becomes of runs is told, in place of what the webhook's file says.
+type Report struct {
+	Kinds      []string `json:"kinds"`         // thread, check; empty: nowhere, but for the URL
+	URL        string   `json:"url,omitempty"` // without the path, which can hold a secret
+	SecretName string   `json:"secret_name,omitempty"`
+	Text       string   `json:"text,omitempty"`
 }
 
 // Pause tells that somebody paused a webhook, which then takes no deliveries, or an automation,

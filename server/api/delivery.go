@@ -39,6 +39,14 @@ type Delivery struct {
 	Subjects []string `json:"subjects,omitempty"`
 	// StartedRuns are the runs, with their states.
 	StartedRuns []StartedRun `json:"started_runs,omitempty"`
+	// Event is what happened, Person who did it, and Title what people call the thing that it is about, as
+	// the sender has them; Title is text of a stranger. Nearest is, if no
+	// automation matched, the automation that came nearest, without its conditions. A list has these
+	// if it is asked for them, as far as they are found quickly.
+	Event   string `json:"event,omitempty"`
+	Person  string `json:"person,omitempty"`
+	Title   string `json:"title,omitempty"`
+	Nearest *Match `json:"nearest,omitempty"`
 }
 
 // Repeat is an automation that another delivery started for the same event.
@@ -81,6 +89,7 @@ type DeliveryDetail struct {
 	Blob             string            `json:"definition_blob,omitempty"` // Git object name of that file
 	SecretGeneration int64             `json:"secret_generation"`
 	Belt             []Stage           `json:"belt"`
+	Waiting          bool              `json:"waiting,omitempty"` // the sender's API is asked for what is missing; then more may start
 	Matches          []Match           `json:"matches"`
 	Disabled         []Match           `json:"disabled"`  // the results that disabled automations would have had
 	RunBelts         []RunBelt         `json:"run_belts"` // how the belt goes on in the runs that are still stored
@@ -118,6 +127,39 @@ type Match struct {
 	// own subject that has no value in the payload.
 	Subject      string `json:"subject,omitempty"`
 	SubjectLacks string `json:"subject_lacks,omitempty"`
+}
+
+// Held is how many conditions hold.
+func (m Match) Held() (n int) {
+	for _, c := range m.Conditions {
+		if c.OK {
+			n++
+		}
+	}
+	return n
+}
+
+// Why says in a few words what kept an automation back; empty: no condition did.
+func (m Match) Why() string {
+	switch {
+	case m.Matched || m.Path == "":
+		return ""
+	case m.Got == "nothing": // as factory/filter says it
+		return "there is no " + m.Path
+	}
+	return m.Path + " is " + m.Got
+}
+
+// Nearest is the automation that a delivery matched, or else the automation with the most conditions
+// that hold; nil if there is none.
+func Nearest(all []Match) (near *Match) {
+	for i := range all {
+		m := &all[i]
+		if near == nil || m.Matched && !near.Matched || m.Matched == near.Matched && m.Held() > near.Held() {
+			near = m
+		}
+	}
+	return near
 }
 
 // Condition is one condition of a payload filter.

@@ -23,10 +23,10 @@ type Listed interface {
 
 func (AgentEntry) list() (string, bool)       { return "agents", false }
 func (AgentEnvironment) list() (string, bool) { return "environments", false }
+func (InboxItem) list() (string, bool)        { return "items", false }
 func (Apply) list() (string, bool)            { return "applies", true }
 func (AuditEntry) list() (string, bool)       { return "entries", true }
 func (Automation) list() (string, bool)       { return "automations", true }
-func (BenchmarkRun) list() (string, bool)     { return "runs", true }
 func (Delivery) list() (string, bool)         { return "deliveries", true }
 func (Factory) list() (string, bool)          { return "factories", true }
 func (FactoryCommit) list() (string, bool)    { return "commits", false }
@@ -37,13 +37,10 @@ func (Notice) list() (string, bool)           { return "notices", true }
 func (PendingSecret) list() (string, bool)    { return "pending_secrets", true }
 func (Run) list() (string, bool)              { return "runs", true }
 func (Schedule) list() (string, bool)         { return "schedules", false }
-func (Scorer) list() (string, bool)           { return "scorers", false }
-func (ScorerResult) list() (string, bool)     { return "results", true }
 func (Secret) list() (string, bool)           { return "secrets", true }
 func (Session) list() (string, bool)          { return "sessions", true }
 func (SignatureScheme) list() (string, bool)  { return "signature_schemes", false }
 func (Subject) list() (string, bool)          { return "subjects", true }
-func (Suite) list() (string, bool)            { return "suites", true }
 func (Webhook) list() (string, bool)          { return "webhooks", true }
 
 // MarshalJSON implements json.Marshaler.

@@ -32,9 +32,9 @@ type Run struct {
 	Agent             string            `json:"agent,omitempty"`
 	Webhook           string            `json:"webhook,omitempty"`
 	DeliveryID        string            `json:"delivery_id,omitempty"`
-	Subject           string            `json:"subject,omitempty"`            // what the event is about that started it, such as github:acme/app#12
+	Subject           string            `json:"subject,omitempty"`            // what the event is about that started it, or its delivery, such as github:acme/app#12
 	Person            string            `json:"person,omitempty"`             // who caused the event, such as github:ada
-	ReplacedBy        string            `json:"replaced_by_run_id,omitempty"` // the run of a newer event of the subject, in favour of which this run was cancelled
+	ReplacedBy        string            `json:"replaced_by_run_id,omitempty"` // the run of a newer event of the subject, for which this run was cancelled
 	Schedule          *RunSchedule      `json:"schedule,omitempty"`
 	ParentRunID       string            `json:"parent_run_id,omitempty"`
 	RootRunID         string            `json:"root_run_id"` // the topmost parent; the run itself if it has no parent
@@ -58,9 +58,22 @@ type Run struct {
 	StartedAt         *time.Time        `json:"started_at,omitempty"`
 	FinishedAt        *time.Time        `json:"finished_at"`
 	Belt              []Stage           `json:"belt,omitempty"`      // of the last attempt; not in lists and notices
+	About             *RunAbout         `json:"about,omitempty"`     // not in notices, and in lists only if they are asked for it
+	Outputs           []Output          `json:"outputs,omitempty"`   // what the agent asked the server to do; not in notices, and in lists only with About
+	Approval          *Approval         `json:"approval,omitempty"`  // of its start: what a person decides, or decided; not in lists and notices
+	Undecided         string            `json:"undecided,omitempty"` // the hash of all of it that waits for a person: a decision carries it; not in lists and notices
+	Question          *Question         `json:"question,omitempty"`  // what the run asked a person when it ended; not in lists and notices
 	Worker            string            `json:"worker"`              // name of the worker that has or had the run
 	Workspace         *Workspace        `json:"workspace,omitempty"` // not in lists and notices, and not before the run has started
 	Detail            *RunDetail        `json:"detail,omitempty"`    // not in lists and notices
+}
+
+// RunAbout is what a run is about and what came of it. A list has it with the parameter about=true.
+type RunAbout struct {
+	Title  string `json:"title,omitempty"`  // what people call the thing that the run is about, such as the title of an issue: text of a stranger
+	Event  string `json:"event,omitempty"`  // what happened that started it, as the sender names it
+	Files  int64  `json:"files,omitempty"`  // how many files of its transcript it changed, in all attempts
+	Answer string `json:"answer,omitempty"` // the status of its answer, as in Answer.Status
 }
 
 // RunDetail has the fields of a run that lists leave out.
@@ -78,6 +91,40 @@ type RunDetail struct {
 	Budget       Budget           `json:"budget"`
 	TimeoutSec   int64            `json:"timeout_seconds,omitempty"`
 	IdleSec      int64            `json:"idle_seconds,omitempty"` // silence after which the agent is stopped
+	Answers      []Answer         `json:"answers,omitempty"`      // what is told of the run where its event came from
+	Models       []ModelUsage     `json:"models,omitempty"`       // what its requests to models used, as its gateway counted it
+}
+
+// Output is something that the agent of a run asked the server to do (SPEC 23).
+type Output struct {
+	RunID   string          `json:"run_id"`
+	ID      string          `json:"id"`     // equal to run_id
+	Number  int64           `json:"number"` // from 1, in the order in which the agent asked
+	Kind    string          `json:"kind"`
+	Request json.RawMessage `json:"request"`          // as the agent asked
+	Bounds  json.RawMessage `json:"bounds,omitempty"` // what the automation adds: a prefix of titles, labels, a draft
+	Where   string          `json:"where,omitempty"`  // the page of what it is done to, or its name
+	Text    string          `json:"text,omitempty"`   // what is asked for, as people read it
+	Status  string          `json:"status"`           // waiting (for a person), pending, done, failed, discarded (nobody approved it) or none; of a question asked, replied or passed
+	Detail  string          `json:"detail,omitempty"` // why it is not done
+	URL     string          `json:"url,omitempty"`    // of what was made or changed
+	At      time.Time       `json:"at"`               // when the status changed
+	// Approval is what a person decides, or decided; nil: it waits for nobody.
+	Approval *Approval `json:"approval,omitempty"`
+}
+
+// Question is what a run asked a person when it ended (SPEC 26.3).
+type Question struct {
+	RunID      string    `json:"run_id"`
+	ID         string    `json:"id"` // equal to run_id
+	Automation string    `json:"automation"`
+	Provider   string    `json:"provider"` // such as github
+	Text       string    `json:"text"`
+	Status     string    `json:"status"`                // asked (it waits for a reply), replied, or passed (another run came)
+	From       []string  `json:"from"`                  // whose replies count, as startedBy names them; empty: of whoever can write there
+	Place      string    `json:"place"`                 // where it was asked: a page, or else a name
+	NextRunID  string    `json:"next_run_id,omitempty"` // the run that ended it
+	At         time.Time `json:"at"`                    // when the status changed
 }
 
 // RunRef names a run.
@@ -188,7 +235,32 @@ type RunSchedule struct {
 	Cron       string `json:"cron_schedule"`
 }
 
-// Usage is what the harness of a run reported as used.
+// ModelUsage is what requests to a model used, as the gateways of runs counted it.
+type ModelUsage struct {
+	Model        string  `json:"model"`
+	Input        int64   `json:"input_tokens"` // neither read from the provider's cache nor written to it
+	CacheRead    int64   `json:"cache_read_tokens"`
+	CacheWrite   int64   `json:"cache_write_tokens"`
+	Output       int64   `json:"output_tokens"`
+	CostUSD      float64 `json:"cost_usd"` // 0 if the model has no price
+	Requests     int64   `json:"requests"`
+	Retries      int64   `json:"retries"`
+	Errors       int64   `json:"errors"`                   // requests that the provider did not answer
+	FirstTokenMS int64   `json:"first_token_ms,omitempty"` // mean of the time to it
+}
+
+// Tokens is the number of all tokens.
+func (u ModelUsage) Tokens() int64 { return u.Input + u.CacheRead + u.CacheWrite + u.Output }
+
+// DayUsage is what the runs of an automation used of a model on a day.
+type DayUsage struct {
+	Day        string `json:"day"` // of UTC, such as 2026-11-26
+	Factory    string `json:"factory,omitempty"`
+	Automation string `json:"automation,omitempty"` // empty: runs that no automation started
+	ModelUsage
+}
+
+// Usage is what a run used: as its gateway counted it, or else as its harness reported it.
 type Usage struct {
 	InferenceCostUSD float64 `json:"inference_cost_usd"`
 	TotalTokens      int64   `json:"total_tokens"`
@@ -310,9 +382,9 @@ type CreatedRun struct {
 	AtCapacity     bool   `json:"at_capacity"` // the run waits until another run ends
 }
 
-// RunNotice is the body of the message that a run has ended.
+// RunNotice is the body of the message that a run has started or ended.
 type RunNotice struct {
-	Type      string    `json:"type"` // run.succeeded, run.failed, run.cancelled
+	Type      string    `json:"type"` // run.inprogress, run.succeeded, run.failed, run.cancelled
 	Timestamp time.Time `json:"timestamp"`
 	Data      Run       `json:"data"`
 }

@@ -1,6 +1,10 @@
 package api
 
-import "time"
+import (
+	"cmp"
+	"slices"
+	"time"
+)
 
 // Stats is GET /api/v1/stats: figures of the deliveries and ended runs of a period.
 type Stats struct {
@@ -12,6 +16,52 @@ type Stats struct {
 	Total       StatsTime         `json:"total"`
 	Webhooks    []WebhookStats    `json:"webhooks"`
 	Automations []AutomationStats `json:"automations"`
+	// Models is what runs used of models from the day of Since on, as their gateways counted it. Unlike
+	// the other figures it has what runs used that have not ended.
+	Models []DayUsage `json:"models"`
+	// Spent is what ended runs used and left, if it is asked for (spent=true).
+	Spent *Spent `json:"spent,omitempty"`
+}
+
+// Spent is what ended runs used and left, by automation, repository and person, the dearest first.
+type Spent struct {
+	Total        SpentBy   `json:"total"`
+	Automations  []SpentBy `json:"automations"`
+	Repositories []SpentBy `json:"repositories"` // that the runs' subjects are in, such as github:acme/app
+	People       []SpentBy `json:"people"`       // who caused the events of the runs, such as github:ada, or started them
+}
+
+// SpentBy is what the ended runs of one thing used and left. An empty name stands for all runs without one.
+type SpentBy struct {
+	Name         string  `json:"name"`
+	Factory      string  `json:"factory,omitempty"` // of an automation
+	Runs         int64   `json:"runs"`
+	Succeeded    int64   `json:"succeeded"`
+	PullRequests int64   `json:"pull_requests"`
+	Tokens       int64   `json:"tokens"`
+	CostUSD      float64 `json:"cost_usd"`
+}
+
+// ByModel sums usage by model, the dearest first.
+func ByModel(days []DayUsage) []ModelUsage {
+	var all []ModelUsage
+	for _, d := range days {
+		i := slices.IndexFunc(all, func(u ModelUsage) bool { return u.Model == d.Model })
+		if i < 0 {
+			all = append(all, d.ModelUsage)
+			continue
+		}
+		u := &all[i]
+		if n := u.Requests - u.Errors + d.Requests - d.Errors; n > 0 {
+			u.FirstTokenMS = (u.FirstTokenMS*(u.Requests-u.Errors) + d.FirstTokenMS*(d.Requests-d.Errors)) / n
+		}
+		u.Input, u.CacheRead, u.CacheWrite, u.Output = u.Input+d.Input, u.CacheRead+d.CacheRead, u.CacheWrite+d.CacheWrite, u.Output+d.Output
+		u.CostUSD, u.Requests, u.Retries, u.Errors = u.CostUSD+d.CostUSD, u.Requests+d.Requests, u.Retries+d.Retries, u.Errors+d.Errors
+	}
+	slices.SortStableFunc(all, func(a, b ModelUsage) int {
+		return cmp.Or(cmp.Compare(b.CostUSD, a.CostUSD), cmp.Compare(b.Tokens(), a.Tokens()), cmp.Compare(a.Model, b.Model))
+	})
+	return all
 }
 
 // FactoryMetrics are the Stats of a factory, with those published figures that this server knows.

@@ -100,6 +100,8 @@ type FactoryStatus struct {
 	Pin          *applier.Pin `json:"pin,omitempty"`
 	Paused       []Paused     `json:"paused"`
 	Unanswered   []Unanswered `json:"unanswered,omitempty"`      // the newest answers of the last week that could not be told, at most 20
+	Undone       []Unanswered `json:"undone,omitempty"`          // the newest outputs of agents of the last week that could not be done, at most 20
+	Questions    []Question   `json:"questions,omitempty"`       // the newest questions of agents of the last week that wait for a reply, at most 20
 	CheckedAt    *time.Time   `json:"checked_at,omitempty"`      // when the head was last read
 	LookingSince *time.Time   `json:"looking_since,omitempty"`   // when the present look at the head began
 	Received     int64        `json:"received_bytes,omitempty"`  // in the present look at a remote repository
@@ -110,14 +112,16 @@ type FactoryStatus struct {
 	NextAttempt  *time.Time   `json:"next_attempt,omitempty"`
 }
 
-// Unanswered is what became of a run and could not be told where its event came from (SPEC 22.5).
+// Unanswered is what became of a run, or of a delivery without a run, and could not be told where its
+// event came from (SPEC 22.5), or what the agent of a run asked for and could not be done (SPEC 23.2).
 type Unanswered struct {
-	RunID      string    `json:"run_id"`
-	ID         string    `json:"id"` // equal to run_id
-	Automation string    `json:"automation"`
-	Provider   string    `json:"provider"` // such as github
-	Kind       string    `json:"kind"`     // thread or check
-	Detail     string    `json:"detail"`   // why, in words
+	RunID      string    `json:"run_id"`                // empty: there is no run
+	DeliveryID string    `json:"delivery_id,omitempty"` // if there is no run
+	ID         string    `json:"id"`                    // run_id, or else delivery_id
+	Automation string    `json:"automation"`            // empty: there is no run
+	Provider   string    `json:"provider"`              // such as github
+	Kind       string    `json:"kind"`                  // thread, check or url; without a run unmatched or idle; or the kind of the output
+	Detail     string    `json:"detail"`                // why, in words
 	At         time.Time `json:"at"`
 }
 

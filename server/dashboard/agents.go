@@ -18,6 +18,8 @@ var agentRoutes = append(
 type Agents struct {
 	Page
 	Agents []AgentRow
+	Turn   Turn
+	All    int
 }
 
 // AgentRow is an agent in the list.
@@ -51,6 +53,8 @@ func agentsPage(v *Visit) (page Agents, err error) {
 	for _, a := range automations {
 		users[a.Factory+"/"+a.Agent]++
 	}
+	page.All = len(page.Agents)
+	page.Agents, page.Turn = turn(v, page.Agents, func(a AgentRow) []string { return []string{a.Name, a.Description, a.Environment} })
 	for i := range page.Agents {
 		page.Agents[i].Users = users[page.Agents[i].Factory+"/"+page.Agents[i].Name]
 	}

@@ -28,7 +28,9 @@ var automationRoutes = append(
 type Automations struct {
 	Page
 	Automations []AutomationRow // paused automations first
-	Counting    bool            // the figures are not complete yet
+	Turn        Turn
+	All, Paused int
+	Counting    bool // the figures are not complete yet
 }
 
 // AutomationRow is an automation of the list.
@@ -55,16 +57,6 @@ func automationState(a api.Automation) state {
 
 func init() { functions["automationState"], functions["trigger"] = automationState, showTrigger }
 
-// Paused counts the automations that are paused.
-func (p Automations) Paused() (n int) {
-	for _, a := range p.Automations {
-		if a.Paused != nil {
-			n++
-		}
-	}
-	return n
-}
-
 func automationsPage(v *Visit) (page Automations, err error) {
 	if page.Page, err = v.Page("Automations"); err != nil {
 		return page, err
@@ -77,14 +69,26 @@ func automationsPage(v *Visit) (page Automations, err error) {
 	if err != nil {
 		return page, err
 	}
-	page.Counting = !stats.Complete
+	page.Counting, page.All = !stats.Complete, len(list)
+	for _, a := range list {
+		if a.Paused != nil {
+			page.Paused++
+		}
+	}
+	rank := map[string]int{"Paused": 0, "Dormant": 1, "Enabled": 1, "Disabled": 2}
+	slices.SortStableFunc(list, func(a, b api.Automation) int {
+		return cmp.Compare(rank[automationState(a).Word], rank[automationState(b).Word])
+	})
+	list, page.Turn = turn(v, list, func(a api.Automation) []string {
+		texts := []string{a.Name, a.EnvironmentID, a.Agent, automationState(a).Word}
+		for _, t := range a.Triggers {
+			texts = append(texts, showTrigger(t).Text)
+		}
+		return texts
+	})
 	for _, a := range list {
 		page.Automations = append(page.Automations, AutomationRow{a, monthOf(stats, a)})
 	}
-	rank := map[string]int{"Paused": 0, "Dormant": 1, "Enabled": 1, "Disabled": 2}
-	slices.SortStableFunc(page.Automations, func(a, b AutomationRow) int {
-		return cmp.Compare(rank[automationState(a.Automation).Word], rank[automationState(b.Automation).Word])
-	})
 	return page, nil
 }
 
@@ -137,6 +141,7 @@ type month struct {
 	Runs, Well int64
 	USD        float64
 	Counting   bool // not all runs are counted yet
+	Models     []api.ModelUsage
 }
 
 func monthOf(s api.Stats, a api.Automation) month {
@@ -149,6 +154,7 @@ func monthOf(s api.Stats, a api.Automation) month {
 			m.Well, m.USD = one.Runs[string(store.Succeeded)], one.CostUSD
 		}
 	}
+	m.Models = api.ByModel(slices.DeleteFunc(slices.Clone(s.Models), func(d api.DayUsage) bool { return d.Factory != a.Factory || d.Automation != a.Name }))
 	return m
 }
 

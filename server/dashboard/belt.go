@@ -1,6 +1,7 @@
 package dashboard
 
 import (
+	"cmp"
 	"fmt"
 	"html/template"
 	"strings"
@@ -83,19 +84,28 @@ func runBelt(r api.Run) belt {
 // state is a state: a mark, a word and a colour.
 type state struct{ Kind, Word string }
 
-func runState(s string) state {
-	switch s {
-	case string(store.Succeeded):
-		return state{"ok", "Succeeded"}
-	case string(store.FailedRun):
-		return state{"fail", "Failed"}
-	case string(store.InProgress):
-		return state{"run", "Running"}
-	case string(store.Cancelled):
-		return state{"stop", "Cancelled"}
+var (
+	outputStates = map[string]state{
+		store.OutputDone: {"ok", "Done"}, store.OutputFailed: {"fail", "Needs a person"}, store.OutputWaiting: {"wait", "Waits for a person"},
+		store.OutputDiscarded: {"stop", "Discarded"}, store.OutputNone: {"none", "Not done"}, store.OutputAsked: {"wait", "Waits for a reply"},
+		store.OutputReplied: {"ok", "Answered"}, store.OutputPassed: {"none", "Not answered"},
 	}
-	return state{"wait", "Queued"}
-}
+	answerStates = map[string]state{
+		store.AnswerDelivered: {"ok", "Told"}, store.AnswerFailed: {"fail", "Needs a person"}, store.AnswerNone: {"none", "Not told"},
+	}
+	runStates = map[store.RunState]state{
+		store.Succeeded: {"ok", "Succeeded"}, store.FailedRun: {"fail", "Failed"}, store.InProgress: {"run", "Running"},
+		store.Cancelled: {"stop", "Cancelled"}, store.Blocked: {"wait", "Blocked"},
+	}
+)
+
+// outputState is how something stands that an agent asked for.
+func outputState(status string) state { return cmp.Or(outputStates[status], state{"wait", "Waits"}) }
+
+// answerState is how an answer stands.
+func answerState(status string) state { return cmp.Or(answerStates[status], state{"wait", "Waits"}) }
+
+func runState(s string) state { return cmp.Or(runStates[store.RunState(s)], state{"wait", "Queued"}) }
 
 // deliveryState is the outcome of a delivery for people.
 func deliveryState(d api.Delivery) state {
@@ -218,3 +228,6 @@ func gauge(held, of int) belt {
 
 // emptyBelt is the belt of something that has not begun.
 func emptyBelt(say string) template.HTML { return belt{len(stages), 0, "wait", say}.Small() }
+
+// waiting is the belt of a delivery that has not come yet.
+func waiting() template.HTML { return emptyBelt("nothing has come yet") }

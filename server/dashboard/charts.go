@@ -17,7 +17,7 @@ func chart(times []api.StatsTime) template.HTML {
 	for i, t := range times {
 		all[i] = bar{past: t.Wanted, soft: t.Deliveries - t.Wanted - refused(t), fail: refused(t)}
 	}
-	return bars(all)
+	return bars(all, said(all))
 }
 
 // webhookChart draws the deliveries to a webhook: accepted deliveries, duplicates, and refused
@@ -27,23 +27,32 @@ func webhookChart(w api.WebhookStats) template.HTML {
 	for i, n := range w.Times {
 		all[i] = bar{past: n - w.Refused[i] - w.Duplicates[i], soft: w.Duplicates[i], fail: w.Refused[i]}
 	}
-	return bars(all)
+	return bars(all, said(all))
 }
 
 // bar counts the deliveries of a part of a time: three kinds, drawn one above the other.
 type bar struct{ past, soft, fail int64 }
 
-func bars(all []bar) template.HTML {
-	const pitch, height = 20, 71
-	most, total, refusals := int64(1), int64(0), int64(0)
+// said are bars of deliveries in words.
+func said(all []bar) string {
+	most, total, refusals := int64(0), int64(0), int64(0)
 	for _, b := range all {
 		n := b.past + b.soft + b.fail
 		most, total, refusals = max(most, n), total+n, refusals+b.fail
 	}
+	return fmt.Sprintf("Deliveries over time: %d in all, at most %d in one of %d parts, %d refused", total, most, len(all), refusals)
+}
+
+// bars draws bars. say is the drawing in words.
+func bars(all []bar, say string) template.HTML {
+	const pitch, height = 20, 71
+	most := int64(1)
+	for _, b := range all {
+		most = max(most, b.past+b.soft+b.fail)
+	}
 	var s strings.Builder
 	width := pitch * max(len(all), 1)
-	fmt.Fprintf(&s, `<svg viewBox="0 0 %d 72" preserveAspectRatio="none" role="img" aria-label="Deliveries over time: %d in all, at most %d in one of %d parts, %d refused"><path class="axis" d="M0 71.5H%d"/>`,
-		width, total, most, len(all), refusals, width)
+	fmt.Fprintf(&s, `<svg viewBox="0 0 %d 72" preserveAspectRatio="none" role="img" aria-label="%s"><path class="axis" d="M0 71.5H%d"/>`, width, template.HTMLEscapeString(say), width)
 	draw := func(class string, i int, from, n int64) int64 {
 		if n > 0 {
 			size := max(float64(n)/float64(most)*(height-3), 1)

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"triphammer/server/api"
+	"triphammer/server/dashboard/markdown"
 	"triphammer/server/run/event"
 )
 
@@ -29,6 +30,7 @@ func everyPage() map[string]Content {
 		Identity: &api.Identity{Source: evil, Value: evil}, DuplicateOf: evil, ReplayOf: evil,
 	}
 	accepted := entry
+	accepted.Event, accepted.Person, accepted.Nearest = evil, evil, &api.Match{Automation: evil, Path: evil, Want: evil, Got: evil}
 	accepted.Outcome, accepted.StartedRuns, accepted.Paused = "accepted", []api.StartedRun{{RunID: evil, Automation: evil, State: evil}}, []string{evil}
 	match := api.Match{Automation: evil, Path: evil, Want: evil, Got: evil, Definition: evil, Conditions: []api.Condition{{Path: evil, Want: evil, Got: evil}, {Path: evil, Got: evil, OK: true}}}
 	stats := api.Stats{
@@ -39,11 +41,12 @@ func everyPage() map[string]Content {
 		"text": evil, "path": evil, "diff": evil, "message": evil, "state": evil, "command": evil, "phase": evil, "output": evil, "role": evil,
 		"name": evil, "stream": evil, "change": evil, "exit_code": 3, "input": `{"path":"` + evil + `"}`, "host": evil, "reason": evil, "request": evil,
 		"decision": evil, "harness": evil, "id": evil, "type": evil, "url": evil, "omitted": evil, "diff_omitted": evil, "signal": evil,
+		"repository": evil, "ref": evil, "new": evil, "refused": evil,
 	})
 	var events []api.Event
 	kinds := []string{
 		event.KindStatus, event.KindMessage, event.KindCommand, event.KindTool, event.KindOutput, event.KindFile, event.KindUsage, event.KindExit, event.KindStarted,
-		event.KindTruncated, event.KindPhase, event.KindEgress, event.KindPermission, event.KindSession, event.KindResult, event.KindArtifact, "unknown",
+		event.KindTruncated, event.KindPhase, event.KindEgress, event.KindPush, event.KindPermission, event.KindSession, event.KindResult, event.KindArtifact, "unknown",
 	}
 	for i, kind := range kinds {
 		events = append(events, api.Event{Seq: int64(2*i + 1), At: now, Kind: kind, Data: encoded}, api.Event{Seq: int64(2*i + 2), At: now, Kind: kind, Data: json.RawMessage(evil)})
@@ -63,6 +66,9 @@ func everyPage() map[string]Content {
 			Page: page, Needs: []Need{{"fail", evil, evil, evil, "/x", evil}}, Stats: stats, Rows: []api.Delivery{entry, accepted},
 			Work: []api.Run{{RunID: evil, Title: evil, State: evil, Source: evil, StatusMessage: evil, CreatedAt: now}},
 		},
+		"costs": Costs{Page: page, Stats: api.Stats{Spent: &api.Spent{
+			Total: api.SpentBy{Runs: 1, PullRequests: 1}, Automations: []api.SpentBy{{Name: evil, Factory: evil}}, Repositories: []api.SpentBy{{Name: evil}, {}}, People: []api.SpentBy{{Name: evil}},
+		}, Models: []api.DayUsage{{ModelUsage: api.ModelUsage{Model: evil}}}}},
 		"first steps": Overview{Page: page, Steps: true},
 		"deliveries": Deliveries{
 			Page: page, Rows: []api.Delivery{entry, accepted}, Next: evil, Newest: evil, Webhooks: []string{evil}, Stats: stats, Command: evil,
@@ -70,7 +76,7 @@ func everyPage() map[string]Content {
 		},
 		"no deliveries": Deliveries{Page: page, Filter: DeliveryFilter{Text: evil}, Searched: true},
 		"delivery": Delivery{
-			Page: page, Event: evil, Nearest: &match, Others: []api.Match{match}, Payload: []Line{{evil, "no", evil}}, Truncated: true,
+			Page: page, Nearest: &match, Others: []api.Match{match}, Payload: []Line{{evil, "no", evil}}, Truncated: true,
 			Repeats: []api.Delivery{entry}, Replays: []api.Delivery{accepted}, Curl: evil,
 			DeliveryDetail: api.DeliveryDetail{
 				Delivery: accepted, Headers: map[string]string{evil: evil}, Commit: evil, Path: evil, Belt: []api.Stage{{Stage: evil, Outcome: "stopped", Detail: evil}},
@@ -86,7 +92,7 @@ func everyPage() map[string]Content {
 		"start a run": StartRun{Page: page, Choices: choices{nil, []string{evil}, []string{evil}}, Typed: evilQuery, Problem: evil, Fields: []api.FieldProblem{{Field: evil, Message: evil}, {Field: evil}}},
 		"schedules":   ScheduleList{Page: page, Schedules: []ScheduleRow{{Schedule: evilSchedule, Path: evil, Last: &api.Run{RunID: evil, State: evil}}}},
 		"schedule":    ScheduleForm{Page: page, ID: evil, Choices: choices{nil, []string{evil}, []string{evil}}, Typed: evilQuery, Problem: evil},
-		"automations": Automations{Page: page, Automations: []AutomationRow{{Automation: evilAutomation, Month: month{Runs: 1, USD: 1}}}},
+		"automations": Automations{Page: page, All: 1, Automations: []AutomationRow{{Automation: evilAutomation, Month: month{Runs: 1, USD: 1}}}},
 		"automation": Automation{
 			Page: page, Automation: evilAutomation, State: automationState(evilAutomation), Definition: api.Definition{Prompt: evil},
 			Wants: []want{{evil, []keyValue{{evil, evil}}}}, Keys: []keyValue{{evil, evil}}, Runs: []api.Run{{RunID: evil, Title: evil, State: evil, StatusMessage: evil}},
@@ -100,7 +106,7 @@ func everyPage() map[string]Content {
 				Webhooks: []api.WebhookVerdict{{Webhook: evil, Detail: evil}}, Conditions: []api.Condition{{Path: evil, Want: evil, Got: evil}},
 			},
 		},
-		"webhooks": WebhookList{Page: page, Webhooks: []WebhookRow{{
+		"webhooks": WebhookList{Page: page, All: 1, Webhooks: []WebhookRow{{
 			Webhook: evilHook, State: state{"stop", "Disabled"}, Listens: []api.Automation{{Name: evil, Factory: evil}}, Last: &api.Delivery{ID: evil, Factory: evil, Outcome: evil, Reason: evil},
 		}}},
 		"webhook": Webhook{
@@ -245,7 +251,7 @@ func TestWords(t *testing.T) {
 		number(1234567): "1,234,567", number(int64(-1234)): "-1,234", number(999): "999",
 		plural(1, "run"): "1 run", plural(int64(2000), "delivery"): "2,000 deliveries", plural(0, "run"): "0 runs", plural(2, "key"): "2 keys",
 		ago(now.Add(-3 * time.Hour)): "3 hours ago", ago(time.Time{}): "never", ago(&now): "just now",
-		web("javascript:alert(1)"): "", web("https://x/y"): "https://x/y", web("//x"): "", web("https:"): "",
+		markdown.Web("javascript:alert(1)"): "", markdown.Web("https://x/y"): "https://x/y", markdown.Web("//x"): "", markdown.Web("https:"): "",
 		string(timeTag(time.Time{})): "–", day(now): "Today", day(now.AddDate(0, 0, -1)): "Yesterday",
 		string(timeTag(time.Date(2020, 1, 2, 3, 4, 5, 6e6, time.FixedZone("", 3600)))): `<time datetime="2020-01-02T02:04:05Z" title="2020-01-02 02:04:05.006 UTC">2 Jan 2020</time>`,
 	} {
@@ -383,7 +389,7 @@ func TestNeeds(t *testing.T) {
 		`{"name": "", "lacking": ["/x is closed", "no namespaces"]}`: "No run can start here: No walls can be put around it: /x is closed; no namespaces.",
 	} {
 		v := &Visit{Request: httptest.NewRequest(http.MethodGet, "/", nil), API: answers{
-			"/status": `{"isolation": ` + isolation + `}`, "/agent/runs": `{"runs": [], "page_info": {}}`,
+			"/status": `{"isolation": ` + isolation + `}`, "/agent/runs": `{"runs": [], "page_info": {}}`, "/inbox": `{"items": []}`,
 		}}
 		needs, err := v.needs(Page{}, api.Stats{})
 		if err != nil {

@@ -3,6 +3,7 @@ package dashboard
 import (
 	"cmp"
 	"html/template"
+	"maps"
 	"net/url"
 	"slices"
 	"strings"
@@ -116,7 +117,7 @@ func deliveriesPage(v *Visit) (page Deliveries, err error) {
 	}
 	f := DeliveryFilter{v.Query("webhook"), v.Query("outcome"), v.Query("stopped"), v.Query("since"), strings.TrimSpace(v.Query("text")), strings.TrimSpace(v.Query("subject")), v.Query("cursor")}
 	page.Filter = f
-	query := url.Values{"limit": {"50"}}
+	query := url.Values{"limit": {"50"}, "about": {"true"}}
 	command := []string{"triphammer deliveries list"}
 	for _, p := range []struct{ name, flag, value string }{
 		{"webhook", "--webhook", f.Webhook}, {"outcome", "--outcome", f.Outcome}, {"stopped", "--stopped", f.Stopped}, {"text", "--text", f.Text}, {"subject", "--subject", f.Subject},
@@ -175,8 +176,11 @@ func deliveriesPage(v *Visit) (page Deliveries, err error) {
 }
 
 // stats are the figures since a time; empty: of 24 hours.
-func (v *Visit) stats(factory, since string) (s api.Stats, err error) {
+func (v *Visit) stats(factory, since string, more ...url.Values) (s api.Stats, err error) {
 	query := url.Values{"since": {cmp.Or(since, "24h")}}
+	for _, m := range more {
+		maps.Copy(query, m)
+	}
 	if factory != "" {
 		query.Set("factory", factory)
 	}
@@ -250,6 +254,9 @@ func becameOf(d api.Delivery) Became {
 	case n == 0 && d.RunsStarted != nil && *d.RunsStarted > 0:
 		return Became{plural(*d.RunsStarted, "run") + " started", "no longer kept"}
 	case n == 0:
+		if near := d.Nearest; near != nil && near.Why() != "" {
+			more = strings.TrimSuffix("nearest "+near.Automation+": "+near.Why()+"; "+more, "; ")
+		}
 		return Became{"Nothing matched", more}
 	case n == 1:
 		r := d.StartedRuns[0]
@@ -285,5 +292,4 @@ func doing(state string) string {
 
 func init() {
 	functions["became"] = became
-	functions["joined"] = func(parts []string) string { return strings.Join(parts, ", ") }
 }

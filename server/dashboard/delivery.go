@@ -20,7 +20,6 @@ import (
 type Delivery struct {
 	Page
 	api.DeliveryDetail
-	Event     string // the event that the sender names; empty: none
 	Nearest   *api.Match
 	Others    []api.Match
 	Payload   []Line // lines of the payload
@@ -65,16 +64,6 @@ func (d Delivery) Stations() []station {
 	return stations(d.Belt, b.Kind, say)
 }
 
-// held is how many conditions of an automation hold.
-func held(m api.Match) (n int) {
-	for _, c := range m.Conditions {
-		if c.OK {
-			n++
-		}
-	}
-	return n
-}
-
 func deliveryPage(v *Visit) (page Delivery, err error) {
 	id := url.PathEscape(v.Param("id"))
 	if page.Page, err = v.Page("Delivery " + v.Param("id")); err != nil {
@@ -93,12 +82,7 @@ func deliveryPage(v *Visit) (page Delivery, err error) {
 			page.Damaged = true // an accepted payload was JSON
 		}
 	}
-	page.Event = eventOf(page.Headers, payload)
-	for _, m := range page.Matches {
-		if page.Nearest == nil || m.Matched && !page.Nearest.Matched || m.Matched == page.Nearest.Matched && held(m) > held(*page.Nearest) {
-			page.Nearest = &m
-		}
-	}
+	page.Nearest = api.Nearest(page.Matches)
 	for _, m := range page.Matches {
 		if m.Automation != page.Nearest.Automation {
 			page.Others = append(page.Others, m)
@@ -107,7 +91,7 @@ func deliveryPage(v *Visit) (page Delivery, err error) {
 	page.showPayload(payload)
 	for name, into := range map[string]*[]api.Delivery{"duplicate_of": &page.Repeats, "replay_of": &page.Replays} {
 		var list api.List[api.Delivery]
-		if err := v.Get("/deliveries?limit=10&"+name+"="+id, &list); err != nil {
+		if err := v.Get("/deliveries?limit=10&about=true&"+name+"="+id, &list); err != nil {
 			return page, err
 		}
 		*into = list.Entries
@@ -129,25 +113,6 @@ func (v *Visit) curl(d api.DeliveryDetail) string {
 		command = append(command, "-H "+shellWord(name+": "+d.Headers[name]))
 	}
 	return strings.Join(append(command, shellWord(hook.URL)), " ")
-}
-
-// eventOf is the event that a sender names in its headers, with its action.
-func eventOf(headers map[string]string, payload []byte) string {
-	event := ""
-	for _, name := range slices.Sorted(maps.Keys(headers)) {
-		if strings.HasSuffix(name, "-Event") || strings.HasSuffix(name, "-Event-Type") || strings.HasSuffix(name, "-Event-Key") || strings.HasSuffix(name, "-Hook-Resource") {
-			event = headers[name]
-			break
-		}
-	}
-	var body struct{ Action, Type, Event string }
-	_ = json.Unmarshal(payload, &body) // a payload of another shape names no action
-	for _, word := range []string{body.Action, body.Event, body.Type} {
-		if word != "" && len(word) < 60 {
-			return strings.TrimSpace(event + " " + word)
-		}
-	}
-	return event
 }
 
 const (
@@ -262,5 +227,3 @@ func replayDelivery(v *Visit) (SeeOther, error) {
 	}
 	return SeeOther{To: escaped("/deliveries", done.DeliveryID), Said: said}, nil
 }
-
-func init() { functions["held"] = held }

@@ -22,6 +22,8 @@ var environmentRoutes = append(
 type Environments struct {
 	Page
 	Environments []EnvironmentRow
+	Turn         Turn
+	All          int
 }
 
 // EnvironmentRow is an environment in the list.
@@ -51,6 +53,8 @@ func environmentsPage(v *Visit) (page Environments, err error) {
 	for _, a := range automations {
 		users[a.Factory+"/"+a.EnvironmentID]++
 	}
+	page.All = len(list)
+	list, page.Turn = turn(v, list, func(e api.AgentEnvironment) []string { return []string{e.Name, e.Description} })
 	for _, e := range list {
 		page.Environments = append(page.Environments, EnvironmentRow{e, users[e.UID]})
 	}

@@ -94,10 +94,10 @@ func factoryPages(page Page, hook api.Webhook) map[string]Content {
 			Setup: []string{evil}, Variables: []string{evil}, Secrets: []string{evil},
 		},
 		"agent": Agent{resourcePage: one("agent"), Description: evil, Foreman: true},
-		"environments": Environments{Page: page, Environments: []EnvironmentRow{{
+		"environments": Environments{Page: page, All: 1, Environments: []EnvironmentRow{{
 			AgentEnvironment: api.AgentEnvironment{Name: evil, Factory: evil, Description: evil, Repositories: []api.AgentRepository{{URL: evil, Ref: evil}}},
 		}}},
-		"agents":    Agents{Page: page, Agents: []AgentRow{{Name: evil, Factory: evil, Type: evil, Description: evil, Environment: evil}}},
+		"agents":    Agents{Page: page, All: 1, Agents: []AgentRow{{Name: evil, Factory: evil, Type: evil, Description: evil, Environment: evil}}},
 		"no editor": Editor{Page: page, Home: hosted, Path: evil, Text: evil, Why: evil},
 	}
 }

@@ -211,16 +211,14 @@ func (v *Visit) nearest(delivery string) string {
 	if v.Get(escaped("/deliveries", delivery), &d) != nil {
 		return "" // the verdict says that the delivery is not there
 	}
-	name, most := "", -1
-	for _, m := range d.Matches {
-		if m.Matched {
-			return m.Automation + ", which wanted it"
-		}
-		if n := held(m); n > most {
-			name, most = m.Automation+" ("+number(n)+" of "+number(len(m.Conditions))+" conditions hold)", n
-		}
+	switch m := api.Nearest(d.Matches); {
+	case m == nil:
+		return ""
+	case m.Matched:
+		return m.Automation + ", which wanted it"
+	default:
+		return m.Automation + " (" + number(m.Held()) + " of " + number(len(m.Conditions)) + " conditions hold)"
 	}
-	return name
 }
 
 func (v *Visit) backTest(page *FilterTest, request api.TestFilter, recent []api.Delivery) {

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"triphammer/server/dashboard/markdown"
 	"triphammer/server/run/event"
 	"triphammer/server/terms"
 )
@@ -20,8 +21,8 @@ var Now = time.Now
 func common() template.FuncMap {
 	return template.FuncMap{
 		"asset": assetURL, "icon": icon, "pill": pill, "time": timeTag, "clock": clockTag, "day": day, "ago": ago, "took": tookOf, "bytes": event.Bytes, "number": number, "cost": event.USD,
-		"short": short, "path": breakable, "words": words, "lower": strings.ToLower, "json": indented, "runState": runState, "deliveryState": deliveryState,
-		"deliveryBelt": deliveryBelt, "runBelt": runBelt, "gauge": gauge, "web": web, "plural": plural, "list": func(items ...string) []string { return items },
+		"short": short, "path": breakable, "words": words, "lower": strings.ToLower, "json": indented, "runState": runState, "outputState": outputState, "answerState": answerState, "deliveryState": deliveryState,
+		"deliveryBelt": deliveryBelt, "runBelt": runBelt, "gauge": gauge, "web": markdown.Web, "plural": plural, "list": func(items ...string) []string { return items },
 		"dict": dict, "rich": rich, "emptyBelt": emptyBelt, "escapedPath": escapedPath, "int64": func(n int) int64 { return int64(n) }, "line": func(i int) int { return i + 1 }, "named": named, "join": strings.Join,
 	}
 }
@@ -184,15 +185,6 @@ func indented(value any) string {
 		return ""
 	}
 	return string(text)
-}
-
-// web is the address if a link may have it, even if a stranger wrote it; else empty.
-func web(address string) string {
-	u, err := url.Parse(address)
-	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
-		return ""
-	}
-	return address
 }
 
 // SaidCookie is the cookie that carries the result of an action to the next page.

@@ -4,6 +4,7 @@ import (
 	"html/template"
 
 	"triphammer/docs"
+	"triphammer/server/dashboard/markdown"
 	"triphammer/server/store"
 )
 
@@ -17,7 +18,7 @@ type Guide struct {
 	Page
 	Name     string
 	Text     template.HTML
-	Sections []section
+	Sections []markdown.Section
 }
 
 var guide = parse("guide")
@@ -34,7 +35,7 @@ func (v *Visit) guide(name string) (page Guide, err error) {
 		return page, err
 	}
 	page.Name = name
-	page.Text, page.Sections, err = guideHTML(rest, page.Base, page.Theme)
+	page.Text, page.Sections, err = markdown.Guide(rest, page.Base, page.Theme, assetURL)
 	return page, err
 }
 
@@ -42,4 +43,4 @@ func (v *Visit) guide(name string) (page Guide, err error) {
 func (g Guide) Index() bool { return g.Name == docs.Index }
 
 // Guide is the address of a section of a guide, such as "filters#trying-one".
-func (p Page) Guide(to string) string { return p.Base + guidePath(to) }
+func (p Page) Guide(to string) string { return p.Base + markdown.Path(to) }

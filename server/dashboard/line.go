@@ -57,7 +57,7 @@ func lineOf(r *api.Run, events []api.Event, now time.Time) (l line) {
 			agent = e.At
 		}
 	}
-	if r.State == string(store.Queued) || r.StartedAt == nil {
+	if r.State == string(store.Queued) || r.State == string(store.Blocked) || r.StartedAt == nil {
 		end := now
 		if r.FinishedAt != nil {
 			end = *r.FinishedAt

@@ -12,6 +12,7 @@ import (
 
 	"triphammer/schema"
 	"triphammer/server/api"
+	"triphammer/server/run/event"
 	"triphammer/server/store"
 )
 
@@ -43,7 +44,7 @@ func overviewPage(v *Visit) (page Overview, err error) {
 	if page.Page, err = v.Page("Overview"); err != nil {
 		return page, err
 	}
-	query := url.Values{"limit": {"8"}}
+	query := url.Values{"limit": {"8"}, "about": {"true"}}
 	if page.Factory != "" {
 		query.Set("factory", page.Factory)
 	}
@@ -52,10 +53,11 @@ func overviewPage(v *Visit) (page Overview, err error) {
 		return page, err
 	}
 	page.Rows = rows.Entries
+	query.Del("about")
 	if page.Stats, err = v.stats(page.Factory, ""); err != nil {
 		return page, err
 	}
-	for _, state := range []store.RunState{store.InProgress, store.Queued} {
+	for _, state := range []store.RunState{store.InProgress, store.Queued, store.Blocked} {
 		var runs api.List[api.Run]
 		query.Set("state", string(state))
 		if err := v.Get("/agent/runs?"+query.Encode(), &runs); err != nil {
@@ -80,6 +82,9 @@ func (v *Visit) needs(page Page, stats api.Stats) (needs []Need, err error) {
 	if err := v.Get("/status", &status); err != nil {
 		return nil, err
 	}
+	if needs, err = v.approvals(page); err != nil {
+		return nil, err
+	}
 	for _, problem := range status.Storage.Problems {
 		needs = append(needs, Need{Kind: "fail", Title: "The store has a problem", Text: problem, Action: "Look", Link: page.To("/system")})
 	}
@@ -102,7 +107,18 @@ func (v *Visit) needs(page Page, stats api.Stats) (needs []Need, err error) {
 					Action: "Look, then unpin", Link: page.In(f.Name, "/definition"),
 				})
 			}
-			needs = append(needs, unanswered(page, f)...)
+			needs = append(needs, undone(page, f, f.Unanswered, "an answer of %s could not be told", "several answers of %s could not be told")...)
+			needs = append(needs, undone(page, f, f.Undone, "what %s asked for could not be done", "several things that %s asked for could not be done")...)
+			for _, q := range f.Questions {
+				who := "whoever can write there"
+				if len(q.From) > 0 {
+					who = strings.Join(q.From, ", ")
+				}
+				needs = append(needs, Need{
+					Kind: "warn", Title: page.Of(f.Name, q.Automation) + " asks a question since " + q.At.UTC().Format("2006-01-02 15:04") + " UTC",
+					Text: event.Line(q.Text, 240) + " (A reply counts from " + who + ", at " + q.Place + ".)", Action: "Look at the run", Link: page.To("/runs/" + url.PathEscape(q.RunID)),
+				})
+			}
 			for _, p := range f.Paused {
 				kind := p.Kind
 				needs = append(needs, Need{
@@ -192,18 +208,26 @@ func failures(page Page, runs []api.Run) (needs []Need) {
 	return needs
 }
 
-// unanswered are the answers that could not be told, by why (SPEC 22.5).
-func unanswered(page Page, f api.FactoryStatus) (needs []Need) {
+// undone are the answers that could not be told (SPEC 22.5), or the outputs that could not be done (SPEC
+// 23.2), by why. one and several are titles with a place for the automation.
+func undone(page Page, f api.FactoryStatus, all []api.Unanswered, one, several string) (needs []Need) {
 	found := make(map[string]int)
-	for _, a := range f.Unanswered {
+	for _, a := range all {
+		if a.DeliveryID != "" {
+			needs = append(needs, Need{
+				Kind: "fail", Title: page.Of(f.Name, "a session that starts nothing could not be told so"), Text: a.Detail,
+				Action: "Look at the delivery", Link: page.To("/deliveries/" + url.PathEscape(a.DeliveryID)),
+			})
+			continue
+		}
 		key := a.Automation + "\n" + a.Detail
 		if i, known := found[key]; known {
-			needs[i].Title = page.Of(f.Name, "several answers of "+a.Automation+" could not be told")
+			needs[i].Title = page.Of(f.Name, fmt.Sprintf(several, a.Automation))
 			continue
 		}
 		found[key] = len(needs)
 		needs = append(needs, Need{
-			Kind: "fail", Title: page.Of(f.Name, "an answer of "+a.Automation+" could not be told"), Text: a.Detail,
+			Kind: "fail", Title: page.Of(f.Name, fmt.Sprintf(one, a.Automation)), Text: a.Detail,
 			Action: "Look at the run", Link: page.To("/runs/" + url.PathEscape(a.RunID)),
 		})
 	}

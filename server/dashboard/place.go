@@ -4,6 +4,7 @@ import (
 	"strconv"
 
 	"triphammer/server/api"
+	"triphammer/server/dashboard/markdown"
 	"triphammer/server/terms"
 )
 
@@ -56,7 +57,7 @@ func (p Page) fileAt(f *api.FactoryStatus, commit, file string, line int) string
 	case file == "" || commit == "":
 		return ""
 	case f.Links != nil && !f.Hosted:
-		return web(f.Links.FileAt(commit, file, line))
+		return markdown.Web(f.Links.FileAt(commit, file, line))
 	case f.Hosted || f.Applied != nil && f.Applied.Commit == commit || f.Head == commit:
 		address := p.In(f.Name, "/definition/files/"+escapedPath(file))
 		if line > 0 {

@@ -9,10 +9,10 @@ import (
 // Routes are all pages and the actions of their forms. The file of each page has its routes.
 var Routes = slices.Concat(
 	[]Route{themeRoute},
-	overviewRoutes,
+	overviewRoutes, inboxRoutes,
 	deliveryRoutes,
 	filterRoutes,
-	runRoutes, subjectRoutes, scheduleRoutes,
+	runRoutes, subjectRoutes, scheduleRoutes, costRoutes,
 	secretRoutes,
 	startRoutes,
 	systemRoutes,

@@ -15,8 +15,10 @@ import (
 
 	"triphammer/factory/native"
 	"triphammer/server/api"
+	"triphammer/server/dashboard/markdown"
 	"triphammer/server/run/event"
 	"triphammer/server/store"
+	"triphammer/server/terms"
 )
 
 // RunPage is one run with its transcript.
@@ -49,8 +51,8 @@ type RunPage struct {
 var onePage = parse("run")
 
 func init() {
-	functions["prose"], functions["sentence"] = prose, sentence
-	functions["meter"], functions["bare"] = meter, bare
+	functions["prose"], functions["sentence"] = markdown.Prose, sentence
+	functions["meter"], functions["bare"] = meter, markdown.Bare
 	functions["now"], functions["cameFrom"] = func() time.Time { return Now() }, cameFrom
 	functions["stamp"] = func(at any) string { return timeIn(at).Format(time.RFC3339) }
 	functions["sources"] = runSources
@@ -88,15 +90,6 @@ func sentence(text string) string {
 	return text
 }
 
-// waiting is the belt of a delivery that has not come yet.
-func waiting() template.HTML { return belt{len(stages), 0, "wait", "nothing has come yet"}.Small() }
-
-// bare is a web address without its scheme, for people.
-func bare(address string) string {
-	_, rest, _ := strings.Cut(address, "://")
-	return rest
-}
-
 func (RunPage) template() *template.Template { return onePage() }
 
 // Status implements Status.
@@ -118,7 +111,7 @@ var views = []view{
 	{"Messages", "messages", []string{event.KindMessage}},
 	{"Commands", "commands", []string{event.KindCommand, event.KindTool, event.KindPermission}},
 	{"Files", "files", []string{event.KindFile, event.KindArtifact}},
-	{"Network", "network", []string{event.KindEgress}},
+	{"Network", "network", []string{event.KindEgress, event.KindPush}},
 }
 
 // Views are the views of the transcript.
@@ -135,6 +128,37 @@ func (r RunPage) Count(v view) (n int64) {
 }
 
 func (r RunPage) count(kinds ...string) int64 { return r.Count(view{Kinds: kinds}) }
+
+// headingOf is what a run is for: its title, and what it is about, such as "Fix: login fails on Safari · acme/app#12".
+func headingOf(r api.Run) string {
+	told := ""
+	if r.About != nil {
+		told = r.About.Title
+	}
+	_, subject, _ := strings.Cut(r.Subject, ":")
+	about := strings.Trim(event.Line(told, 120)+" · "+subject, " ·")
+	if about == "" {
+		return r.Title
+	}
+	if told == "" {
+		return r.Title + " · " + about
+	}
+	return r.Title + ": " + about
+}
+
+// Answered is what was told where the event came from; empty: nothing was.
+func (r RunPage) Answered() string {
+	for _, s := range r.Run.Belt {
+		if s.Stage == "answered" {
+			return s.Detail
+		}
+	}
+	return ""
+}
+
+// Steps are the parts of the transcript. If the whole transcript of an ended run is shown, the entries
+// between two messages of the agent are folded.
+func (r RunPage) Steps() []step { return steps(r.Entries, !r.Goes() && !r.Part && r.View == "") }
 
 // Takes tells whether a request such as "retry" can be made of the run now.
 func (r RunPage) Takes(what string) bool { return slices.Contains(r.Run.Detail.Takes, what) }
@@ -199,9 +223,25 @@ func (r RunPage) Stations() []station {
 	return stations(all, state.Kind, say)
 }
 
+// Undecided are the outputs that wait for a person.
+func (r RunPage) Undecided() (all []api.Output) {
+	for _, o := range r.Run.Outputs {
+		if o.Status == store.OutputWaiting && o.Approval != nil {
+			all = append(all, o)
+		}
+	}
+	return all
+}
+
+// GivenUp tells whether an answer or an output was given up, which a person can have sent again.
+func (r RunPage) GivenUp() bool {
+	return slices.ContainsFunc(r.Run.Outputs, func(o api.Output) bool { return o.Status == store.OutputFailed }) ||
+		slices.ContainsFunc(r.Run.Belt, func(s api.Stage) bool { return s.Stage == "answered" && s.Outcome == terms.Stopped })
+}
+
 // Waits says why the run waits.
 func (r RunPage) Waits() string {
-	if r.Run.State != string(store.Queued) || len(r.Run.Belt) == 0 {
+	if r.Run.State != string(store.Queued) && r.Run.State != string(store.Blocked) || len(r.Run.Belt) == 0 {
 		return ""
 	}
 	_, why, _ := strings.Cut(r.Run.Belt[0].Detail, " UTC: ")
@@ -284,7 +324,7 @@ func runPage(v *Visit) (page RunPage, err error) {
 		return page, err
 	}
 	r := &page.Run
-	if page.Page, err = v.Page(r.Title); err != nil {
+	if page.Page, err = v.Page(""); err != nil {
 		return page, err
 	}
 	page.Now, page.Part, page.Was, page.View = Now(), v.Header.Get("HX-Request") != "", v.Query("was"), v.Query("view")
@@ -300,6 +340,7 @@ func runPage(v *Visit) (page RunPage, err error) {
 			return page, err
 		}
 	}
+	page.Title = headingOf(*r)
 	page.clock = []moment{{0, r.CreatedAt}}
 	marks, _, err := events(v, url.Values{"kind": {event.KindStatus, event.KindPhase, event.KindStarted}, "newest": {"true"}, "limit": {"200"}})
 	if err != nil {
@@ -402,7 +443,7 @@ func (r *RunPage) changed(v *Visit, begin int64) error {
 		one := entry{Seq: e.Seq, Kind: e.Kind}
 		one.file(f, room)
 		for _, l := range one.Diff {
-			room -= weight(l.Text) + 30
+			room -= markdown.Weight(l.Text) + 30
 		}
 		r.Files = append(r.Files, one)
 	}
@@ -492,6 +533,11 @@ func cancelRun(v *Visit) (SeeOther, error) {
 func interruptRun(v *Visit) (SeeOther, error) {
 	err := v.Send("POST", runOf(v, "interrupt"), nil, nil)
 	return SeeOther{To: "/runs/" + url.PathEscape(v.Param("id")), Said: "The turn is being interrupted. A follow-up goes on from there."}, err
+}
+
+func answerRun(v *Visit) (SeeOther, error) {
+	err := v.Send("POST", runOf(v, "answer"), nil, nil)
+	return SeeOther{To: "/runs/" + url.PathEscape(v.Param("id")), Said: "What was given up is sent again."}, err
 }
 
 func retryRun(v *Visit) (SeeOther, error) {

@@ -34,7 +34,7 @@ func runWith(page Page, r api.Run, events []api.Event) RunPage {
 	page.Person.May = func(string) bool { return true }
 	return RunPage{
 		Page: page, Run: r, Now: time.Now(), Delivery: &api.DeliveryDetail{Belt: []api.Stage{{Stage: evil, Outcome: "passed", Detail: evil}, {Stage: "run"}}},
-		Line: lineOf(&r, events, time.Now()), Place: event.Status{Worker: evil, Isolation: evil, Head: evil}, Files: []entry{{Code: evil, Label: evil, Sub: evil, Diff: []diffLine{{"ins", evil}}}},
+		Line: lineOf(&r, events, time.Now()), Place: event.Status{Worker: evil, Isolation: evil, ModelKey: evil, Head: evil}, Files: []entry{{Code: evil, Label: evil, Sub: evil, Diff: []diffLine{{"ins", evil}}}},
 		Entries: reading{}.entries(events), View: evil, First: 1, Last: 2, Later: true, Message: evil, Problem: evil,
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"html/template"
+	"maps"
 	"net/http"
 	"net/url"
 	"slices"
@@ -28,6 +29,7 @@ var runRoutes = []Route{
 	post("/runs/:id/cancel", store.ScopeRuns, cancelRun, "POST /agent/runs/:id/cancel"),
 	post("/runs/:id/interrupt", store.ScopeRuns, interruptRun, "POST /agent/runs/:id/interrupt"),
 	post("/runs/:id/retry", store.ScopeRuns, retryRun, "POST /agent/runs/:id/retry"),
+	post("/runs/:id/answer", store.ScopeRuns, answerRun, "POST /agent/runs/:id/answer"),
 	post("/runs/:id/followup", store.ScopeRuns, followRun, "POST /agent/runs/:id/followups"),
 }
 
@@ -61,7 +63,7 @@ var runList = parse("runs")
 func (RunList) template() *template.Template { return runList() }
 
 // runViews are the views of the list: name and state.
-var runViews = [][2]string{{"All", ""}, {"At work", "INPROGRESS"}, {"Queued", "QUEUED"}, {"Succeeded", "SUCCEEDED"}, {"Failed", "FAILED"}, {"Cancelled", "CANCELLED"}}
+var runViews = [][2]string{{"All", ""}, {"At work", "INPROGRESS"}, {"Blocked", "BLOCKED"}, {"Queued", "QUEUED"}, {"Succeeded", "SUCCEEDED"}, {"Failed", "FAILED"}, {"Cancelled", "CANCELLED"}}
 
 // RunView is a view with its number of runs.
 type RunView struct{ Name, Key, Count string }
@@ -93,6 +95,11 @@ func (l RunList) Filtered() bool {
 	return slices.ContainsFunc(runFilters, func(name string) bool { return name != "state" && l.Filters.Get(name) != "" })
 }
 
+// Folded tells whether there is a filter among those that the page folds.
+func (l RunList) Folded() bool {
+	return slices.ContainsFunc(runFilters, func(name string) bool { return name != "state" && name != "q" && l.Filters.Get(name) != "" })
+}
+
 // With is the address of the list with other parameters.
 func (l RunList) With(parameters ...string) string { return l.at("/runs", parameters...) }
 
@@ -116,7 +123,7 @@ func (l RunList) Unended() string {
 	var parts []string
 	for _, state := range openStates(l.Filter("state")) {
 		if n := l.Counts.States[state]; n > 0 {
-			parts = append(parts, number(n)+map[string]string{"INPROGRESS": " at work", "QUEUED": " waiting"}[state])
+			parts = append(parts, number(n)+map[string]string{"INPROGRESS": " at work", "QUEUED": " waiting", "BLOCKED": " blocked"}[state])
 		}
 	}
 	return strings.Join(parts, ", ")
@@ -124,7 +131,7 @@ func (l RunList) Unended() string {
 
 // openStates are the states of a view whose runs have not ended.
 func openStates(view string) []string {
-	return slices.DeleteFunc([]string{string(store.InProgress), string(store.Queued)}, func(s string) bool { return view != "" && s != view })
+	return slices.DeleteFunc([]string{string(store.InProgress), string(store.Queued), string(store.Blocked)}, func(s string) bool { return view != "" && s != view })
 }
 
 // Open is the address at which an open page asks for its changes.
@@ -140,15 +147,43 @@ func (l RunList) Open() string {
 	return l.With("open", strings.Join(ids, " "), "newest", cmp.Or(l.Filters.Get("newest"), newest, "run_"))
 }
 
+// Heading is what the run is for.
+func (r RunRow) Heading() string { return headingOf(r.Run) }
+
 // Left are the links that the run left.
 func (r RunRow) Left() []api.Artifact { return artifacts(r.Run, true) }
+
+// Came is what came of the run beside links, in words.
+func (r RunRow) Came() string {
+	if r.About == nil {
+		return ""
+	}
+	var parts []string
+	if n := r.About.Files; n > 0 {
+		parts = append(parts, plural(n, "file")+" changed")
+	}
+	switch r.About.Answer {
+	case store.AnswerDelivered:
+		parts = append(parts, "answered")
+	case store.AnswerFailed:
+		parts = append(parts, "its answer needs a person")
+	}
+	counts := make(map[string]int)
+	for _, o := range r.Outputs {
+		counts[outputState(o.Status).Word]++
+	}
+	for _, word := range slices.Sorted(maps.Keys(counts)) {
+		parts = append(parts, plural(counts[word], "output")+" "+strings.ToLower(word))
+	}
+	return strings.Join(parts, ", ")
+}
 
 // Why says why the run failed or waits.
 func (r RunRow) Why() string {
 	switch r.State {
 	case string(store.Succeeded):
 		return ""
-	case string(store.Queued):
+	case string(store.Queued), string(store.Blocked):
 		return cmp.Or(r.Waits, r.StatusMessage)
 	}
 	return r.StatusMessage
@@ -168,7 +203,7 @@ func cameFrom(r api.Run) string {
 }
 
 // runFilters are the parameters of the page that select runs.
-var runFilters = []string{"state", "automation", "source", "agent", "environment", "creator", "subject", "since", "q"}
+var runFilters = []string{"state", "automation", "source", "agent", "environment", "creator", "subject", "person", "since", "q"}
 
 // spans are the times since which runs are shown.
 var spans = map[string]time.Duration{"1h": time.Hour, "24h": 24 * time.Hour, "7d": 7 * 24 * time.Hour, "30d": 30 * 24 * time.Hour}
@@ -192,10 +227,7 @@ func selection(v *Visit) url.Values {
 	return query
 }
 
-const (
-	runRows  = 50
-	mostWhys = 10 // number of runs whose reason to wait is read
-)
+const mostWhys = 10 // number of runs whose reason to wait is read
 
 func runsPage(v *Visit) (page RunList, err error) {
 	if page.Page, err = v.Page("Runs"); err != nil {
@@ -277,7 +309,8 @@ func rows(v *Visit, query url.Values, states []string, cursor string) (all []Run
 	query = cloned(query)
 	query["state"] = states
 	query.Set("sort_by", "created_at")
-	query.Set("limit", fmt.Sprint(runRows))
+	query.Set("about", "true")
+	query.Set("limit", fmt.Sprint(pageRows))
 	if cursor != "" {
 		query.Set("cursor", cursor)
 	}
@@ -289,6 +322,14 @@ func rows(v *Visit, query url.Values, states []string, cursor string) (all []Run
 		all = append(all, RunRow{Run: r})
 	}
 	return all, list.PageInfo.NextCursor, nil
+}
+
+// waits is why a run with a belt waits.
+func waits(r api.Run) (why string) {
+	if len(r.Belt) > 0 {
+		_, why, _ = strings.Cut(r.Belt[0].Detail, " UTC: ")
+	}
+	return why
 }
 
 // whys reads why the first runs of the queue wait.
@@ -307,9 +348,7 @@ func (l *RunList) whys(v *Visit) error {
 			}
 			return err
 		}
-		if len(one.Belt) > 0 {
-			_, r.Waits, _ = strings.Cut(one.Belt[0].Detail, " UTC: ")
-		}
+		r.Waits = waits(one)
 	}
 	return nil
 }
@@ -317,7 +356,7 @@ func (l *RunList) whys(v *Visit) error {
 // changed reads the rows of an open page that had not ended, and how many newer runs there are.
 func (l *RunList) changed(v *Visit, query url.Values) error {
 	ids := strings.Fields(v.Query("open"))
-	for _, id := range ids[:min(len(ids), 2*runRows)] {
+	for _, id := range ids[:min(len(ids), 2*pageRows)] {
 		var r api.Run
 		if err := v.Get("/agent/runs/"+url.PathEscape(id), &r); err != nil {
 			if isStatus(err, http.StatusNotFound) || isStatus(err, http.StatusBadRequest) {
@@ -325,17 +364,13 @@ func (l *RunList) changed(v *Visit, query url.Values) error {
 			}
 			return err
 		}
-		row := RunRow{Run: r}
-		if len(r.Belt) > 0 {
-			_, row.Waits, _ = strings.Cut(r.Belt[0].Detail, " UTC: ")
-		}
-		l.Now = append(l.Now, row)
+		l.Now = append(l.Now, RunRow{Run: r, Waits: waits(r)})
 	}
 	if state := v.Query("state"); state != "" {
 		query.Set("state", state)
 	}
 	query.Set("sort_by", "created_at")
-	query.Set("limit", fmt.Sprint(runRows))
+	query.Set("limit", fmt.Sprint(pageRows))
 	var list api.List[api.Run]
 	if err := v.Get("/agent/runs?"+query.Encode(), &list); err != nil {
 		return err

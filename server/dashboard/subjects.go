@@ -3,9 +3,7 @@ package dashboard
 import (
 	"html/template"
 	"net/url"
-	"slices"
 	"strings"
-	"time"
 
 	"triphammer/server/api"
 	"triphammer/server/store"
@@ -49,15 +47,7 @@ func subjectsPage(v *Visit) (page Subjects, err error) {
 // Story is the page of a subject.
 type Story struct {
 	Page
-	Told     api.SubjectStory
-	Chapters []Chapter // oldest first
-}
-
-// Chapter is a delivery or a run of a story.
-type Chapter struct {
-	At       time.Time
-	Delivery *api.Delivery // nil: it is a run
-	Run      *RunRow
+	Told api.SubjectStory
 }
 
 var story = parse("subject")
@@ -73,15 +63,28 @@ func (s Story) Total() (t api.Subject) {
 	return t
 }
 
-// Open are the runs that have not ended.
-func (s Story) Open() (open []*RunRow) {
-	for _, c := range s.Chapters {
-		if c.Run != nil && !store.RunState(c.Run.State).Terminal() {
-			open = append(open, c.Run)
+// Pulls are the pull requests of the story.
+func (s Story) Pulls() (all []*api.PullRequest) {
+	for _, c := range s.Told.Story {
+		if c.PullRequest != nil {
+			all = append(all, c.PullRequest)
 		}
 	}
-	return open
+	return all
 }
+
+// Failed are the answers and outputs that need a person.
+func (s Story) Failed() (all []api.Chapter) {
+	for _, c := range s.Told.Story {
+		if c.Answer != nil && c.Answer.Status == store.AnswerFailed || c.Output != nil && (c.Output.Status == store.OutputFailed || c.Output.Status == store.OutputAsked) {
+			all = append(all, c)
+		}
+	}
+	return all
+}
+
+// Row is a run of the story, with why it waits.
+func (Story) Row(r *api.Run) RunRow { return RunRow{Run: *r, Waits: waits(*r)} }
 
 func subjectPage(v *Visit) (page Story, err error) {
 	name := v.Query("subject")
@@ -92,26 +95,5 @@ func subjectPage(v *Visit) (page Story, err error) {
 	if page.Factory != "" {
 		query.Set("factory", page.Factory)
 	}
-	if err := v.Get("/subjects/story?"+query.Encode(), &page.Told); err != nil {
-		return page, err
-	}
-	for i := range page.Told.Deliveries {
-		d := &page.Told.Deliveries[i]
-		page.Chapters = append(page.Chapters, Chapter{At: d.ReceivedAt, Delivery: d})
-	}
-	for _, r := range page.Told.Runs {
-		page.Chapters = append(page.Chapters, Chapter{At: r.CreatedAt, Run: &RunRow{Run: r}})
-	}
-	slices.SortStableFunc(page.Chapters, func(a, b Chapter) int { return a.At.Compare(b.At) }) // a delivery before its runs
-	list := RunList{Now: nil}
-	for _, open := range page.Open() {
-		list.Now = append(list.Now, *open)
-	}
-	if err := list.whys(v); err != nil {
-		return page, err
-	}
-	for i, open := range page.Open() {
-		open.Waits = list.Now[i].Waits
-	}
-	return page, nil
+	return page, v.Get("/subjects/story?"+query.Encode(), &page.Told)
 }

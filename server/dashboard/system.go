@@ -166,7 +166,7 @@ func checks(page Page, s api.Status) (all []Check) {
 	if m := s.Machine; m != nil {
 		for _, h := range m.Harnesses {
 			if h.Found {
-				say(true, h.Name, "found; doctor --try starts it once")
+				say(true, h.Name, "found")
 			} else {
 				note(h.Name, "not found in PATH: install it where the server runs, if definitions use it")
 			}

@@ -1,6 +1,7 @@
 package dashboard
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -8,6 +9,7 @@ import (
 	"unicode/utf8"
 
 	"triphammer/server/api"
+	"triphammer/server/dashboard/markdown"
 	"triphammer/server/run/event"
 	"triphammer/server/store"
 	"triphammer/server/terms"
@@ -45,6 +47,52 @@ func (e entry) Folds() bool {
 // Spoken tells whether the entry is a message of the agent, which is Markdown.
 func (e entry) Spoken() bool { return e.Label == "assistant" || e.Label == "model" }
 
+// step is a part of a transcript: one entry, or several that are folded together.
+type step struct {
+	Entries []entry
+	Say     string // what is folded, such as "4 commands, 2 files"; empty: nothing is
+	Failed  int    // how many of them need a look
+}
+
+// steps are the parts of a transcript. With fold, what agents do between two messages is one part, and so is
+// what was prepared before their start.
+func steps(entries []entry, fold bool) (all []step) {
+	alone := func(e entry) bool {
+		return !fold || e.Spoken() || e.Kind == event.KindStarted || e.Kind == event.KindResult || e.Kind == event.KindStatus && e.Class != ""
+	}
+	for i := 0; i < len(entries); {
+		n := i + 1
+		for !alone(entries[i]) && n < len(entries) && !alone(entries[n]) {
+			n++
+		}
+		s := step{Entries: entries[i:n]}
+		if n-i > 1 {
+			s.sum()
+		}
+		all, i = append(all, s), n
+	}
+	return all
+}
+
+// sum says what the step folds.
+func (s *step) sum() {
+	counts := make(map[string]int)
+	for _, e := range s.Entries {
+		if e.Bad {
+			s.Failed++
+		}
+		kind := map[string]string{event.KindCommand: "command", event.KindTool: "tool call", event.KindFile: "file"}[e.Kind]
+		counts[cmp.Or(kind, "note")]++
+	}
+	var parts []string
+	for _, kind := range []string{"command", "tool call", "file", "note"} {
+		if n := counts[kind]; n > 0 {
+			parts = append(parts, plural(n, kind))
+		}
+	}
+	s.Say = strings.Join(parts, ", ")
+}
+
 // diffLine is a line of a diff. Its sign stays, so that colour is not needed.
 type diffLine struct{ Class, Text string }
 
@@ -52,7 +100,7 @@ type diffLine struct{ Class, Text string }
 func diffLines(diff string, most int) (lines []diffLine, cut bool) {
 	inHunk := false
 	for line := range strings.Lines(diff) {
-		if most -= weight(line) + 30; most < 0 {
+		if most -= markdown.Weight(line) + 30; most < 0 {
 			return append(lines, diffLine{"hunk", "… the rest is not shown here"}), true
 		}
 		l := diffLine{Text: strings.TrimSuffix(line, "\n")}
@@ -79,25 +127,6 @@ const (
 	wholeText  = 50_000 // of the requested entry
 )
 
-// weight estimates the bytes that a text takes on a page.
-func weight(text string) (n int) {
-	for i := range len(text) {
-		switch c := text[i]; {
-		case c == '<' || c == '>':
-			n += 4
-		case c == '&' || c == '"' || c == '\'' || c == '+':
-			n += 5
-		case c < ' ' && c != '\n' && c != '\t' || c == 0x7f:
-			n += 6
-		case c >= 0x80:
-			n += 2
-		default:
-			n++
-		}
-	}
-	return n
-}
-
 // fit is how many of the events fit on a page, counted from the first event, or from the last.
 func fit(events []api.Event, whole int64, fromEnd bool) int {
 	room := mostWeight
@@ -106,7 +135,7 @@ func fit(events []api.Event, whole int64, fromEnd bool) int {
 		if fromEnd {
 			e = &events[len(events)-1-n]
 		}
-		w := weight(string(e.Data))
+		w := markdown.Weight(string(e.Data))
 		if e.Kind == event.KindMessage {
 			w *= 2 // Markdown becomes HTML
 		}
@@ -122,18 +151,18 @@ func fit(events []api.Event, whole int64, fromEnd bool) int {
 
 // clip cuts the middle out of a text that is too long.
 func clip(text string, most int) (string, bool) {
-	if weight(text) <= most {
+	if markdown.Weight(text) <= most {
 		return text, false
 	}
 	from, to := 0, len(text)
 	for room := most / 2; room > 0; {
 		_, n := utf8.DecodeRuneInString(text[from:])
-		room -= weight(text[from : from+n])
+		room -= markdown.Weight(text[from : from+n])
 		from += n
 	}
 	for room := most / 2; room > 0 && to > from; {
 		_, n := utf8.DecodeLastRuneInString(text[from:to])
-		room -= weight(text[to-n : to])
+		room -= markdown.Weight(text[to-n : to])
 		to -= n
 	}
 	return fmt.Sprintf("%s\n… %s left out …\n%s", text[:from], event.Bytes(int64(to-from)), text[to:]), true
@@ -368,8 +397,19 @@ func (e *entry) other(decoded event.Event) {
 			e.Label, e.Class = "Network, refused", "wait"
 		}
 		e.Sub = strings.Trim(e.Sub+", "+d.Reason, ", ")
+	case event.Push:
+		e.Icon, e.Label, e.Code, e.Sub, e.Bad = "link", "Pushed", d.Where(), d.Refused, d.Refused != ""
+		switch {
+		case e.Bad:
+			e.Label, e.Class = "Push refused", "wait"
+		case d.Waits != "":
+			e.Label, e.Class = "Push, for a person to approve", "wait"
+		}
 	case event.Permission:
 		e.Icon, e.Label, e.Code, e.Sub = "perm", "Permission", d.Request, d.Decision
+	case event.Request:
+		e.Icon, e.Label, e.Code, e.Bad = "perm", "Asks the server", d.Request, d.Refused != ""
+		e.Sub = d.Verdict()
 	case event.Session:
 		e.Icon, e.Label, e.Code = "stage", "Session of "+d.Harness, d.ID
 	case event.Result:

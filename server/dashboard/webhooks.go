@@ -25,6 +25,9 @@ func init() { functions["proofWords"] = proofWords }
 type WebhookList struct {
 	Page
 	Webhooks []WebhookRow // live webhooks first
+	Turn     Turn
+	All      int
+	states   map[string]int
 }
 
 // WebhookRow is a webhook of the list.
@@ -41,14 +44,7 @@ var webhookList = parse("webhooks")
 func (WebhookList) template() *template.Template { return webhookList() }
 
 // Count tells how many webhooks are in a state.
-func (p WebhookList) Count(word string) (n int) {
-	for _, w := range p.Webhooks {
-		if w.State.Word == word {
-			n++
-		}
-	}
-	return n
-}
+func (p WebhookList) Count(word string) int { return p.states[word] }
 
 // proofWords is how the sender of a webhook proves itself, in short.
 func proofWords(w api.Webhook) string {
@@ -76,8 +72,8 @@ func webhooksPage(v *Visit) (page WebhookList, err error) {
 		return page, err
 	}
 	ofFactory := url.Values{"factory": {page.Factory}}
-	var list api.List[api.Webhook]
-	if err = v.Get("/webhooks?"+ofFactory.Encode(), &list); err != nil {
+	list, err := all[api.Webhook](v, "/webhooks", ofFactory, maxListed)
+	if err != nil {
 		return page, err
 	}
 	automations, err := all[api.Automation](v, "/automations", ofFactory, maxListed)
@@ -88,8 +84,17 @@ func webhooksPage(v *Visit) (page WebhookList, err error) {
 	if err != nil {
 		return page, err
 	}
-	for i := range list.Entries {
-		w := &list.Entries[i]
+	page.All, page.states = len(list), make(map[string]int)
+	for i := range list {
+		page.states[webhookState(&list[i]).Word]++
+	}
+	rank := map[string]int{"Enabled": 0, "Paused": 1, "Disabled": 2}
+	slices.SortStableFunc(list, func(a, b api.Webhook) int {
+		return cmp.Or(cmp.Compare(rank[webhookState(&a).Word], rank[webhookState(&b).Word]), strings.Compare(a.Factory, b.Factory), strings.Compare(a.Name, b.Name))
+	})
+	list, page.Turn = turn(v, list, func(w api.Webhook) []string { return []string{w.Name, proofWords(w), webhookState(&w).Word} })
+	for i := range list {
+		w := &list[i]
 		row := WebhookRow{Webhook: *w, State: webhookState(w), Listens: listening(w, automations), Day: statsOf(stats, w)}
 		newest, err := v.deliveriesTo(w, 1)
 		if err != nil {
@@ -100,10 +105,6 @@ func webhooksPage(v *Visit) (page WebhookList, err error) {
 		}
 		page.Webhooks = append(page.Webhooks, row)
 	}
-	rank := map[string]int{"Enabled": 0, "Paused": 1, "Disabled": 2}
-	slices.SortStableFunc(page.Webhooks, func(a, b WebhookRow) int {
-		return cmp.Or(cmp.Compare(rank[a.State.Word], rank[b.State.Word]), strings.Compare(a.Factory, b.Factory), strings.Compare(a.Name, b.Name))
-	})
 	return page, nil
 }
 

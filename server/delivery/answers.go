@@ -1,9 +1,11 @@
 package delivery
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -27,6 +29,9 @@ func (s *Service) API(ctx context.Context, id store.DeliveryID) (api lookup.API,
 	if hook == nil {
 		return api, errors.New(why)
 	}
+	if lacks := hook.NoCredential(); lacks != "" {
+		return api, lookup.Fail(lacks, true)
+	}
 	return s.api(ctx, hook)
 }
 
@@ -46,52 +51,61 @@ func (s *Service) api(ctx context.Context, hook *applier.Webhook) (api lookup.AP
 // Decide implements lookup.Deliveries. It records answers, and starts the automations that now
 // match, by the definitions that decided the delivery.
 func (s *Service) Decide(ctx context.Context, id store.DeliveryID, asked []store.Lookup) error {
-	runs, err := s.decided(ctx, id, asked)
+	runs, reply, err := s.decided(ctx, id, asked)
 	if err != nil {
 		return err
 	}
-	started, stopped, err := s.cfg.Store.Lookups.Record(ctx, id, asked, runs)
+	started, stopped, err := s.cfg.Store.Lookups.Record(ctx, id, asked, runs, reply)
 	if err == nil {
 		s.follows(ctx, started, stopped)
+		if reply != nil {
+			s.cfg.Wake()
+		}
 	}
 	return err
 }
 
-func (s *Service) decided(ctx context.Context, id store.DeliveryID, asked []store.Lookup) ([]store.NewRun, error) {
+func (s *Service) decided(ctx context.Context, id store.DeliveryID, asked []store.Lookup) ([]store.NewRun, *store.Reply, error) {
 	answered := false
 	for _, l := range asked {
 		answered = answered || l.State == store.LookupAnswered
 	}
 	if !answered {
-		return nil, nil
+		return nil, nil, nil
 	}
 	d, err := s.cfg.Store.Deliveries.Get(ctx, id)
 	if errors.Is(err, store.ErrNotFound) {
-		return nil, nil
+		return nil, nil, nil
 	}
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	hook, why := s.deciding(ctx, d)
 	if hook == nil {
-		return nil, errors.New(why)
+		return nil, nil, errors.New(why)
 	}
 	body, err := s.cfg.Store.Deliveries.Payload(ctx, id)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	before, err := s.cfg.Store.Lookups.Of(ctx, id)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	sent := match.Delivery{Headers: d.Headers, Body: body}
 	sent.Answers, _ = Answers(append(before, asked...))
+	if reply, open := s.commanded(ctx, hook, d, sent); reply != nil {
+		if len(open) > 0 {
+			reply = nil
+		}
+		return nil, reply, nil
+	}
 	matched, _, err := hook.Index.Match(sent, nil)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	runs, _ := s.runs(ctx, hook, d, body, matched)
-	return runs, nil
+	return runs, nil, nil
 }
 
 // AnswerAPI is the API to which answers to a webhook's events go, by the live definitions (SPEC 22.3).
@@ -103,19 +117,86 @@ func (s *Service) AnswerAPI(ctx context.Context, uid string) (api lookup.API, er
 	return s.api(ctx, hook)
 }
 
-// answersOf are the answers of a run that an event of a delivery starts.
+// Whisper tells whoever made a click that came over the connection of a webhook why it decides nothing (SPEC 26.2).
+func (s *Service) Whisper(ctx context.Context, uid string, click []byte, why string) error {
+	api, err := s.AnswerAPI(ctx, uid)
+	if err != nil {
+		return err
+	}
+	return answer.Whisper(ctx, s.cfg.API, api, click, why)
+}
+
+// Account is what a sender says of the credential of a webhook. Lacking is empty if nothing is told of its
+// events.
+type Account struct {
+	answer.Account
+	Provider, Needs string
+}
+
+// Credential asks the sender of a webhook whose the credential of its API is, and what answers would lack
+// (SPEC 22.5). It changes nothing there.
+func (s *Service) Credential(ctx context.Context, hook *applier.Webhook) (a Account, err error) {
+	sender := hook.Def.Sender()
+	if sender == nil || hook.Def.APISecretName == "" {
+		return a, errors.New("the webhook has no apiSecretName")
+	}
+	row := answer.ByProvider(sender.Provider)
+	if row == nil {
+		return a, errors.New(sender.Title + " cannot be asked whose the credential is")
+	}
+	to, err := s.api(ctx, hook)
+	if err != nil {
+		return a, err
+	}
+	a.Provider, a.Needs = sender.Provider, row.Needs
+	if a.Account, err = row.Ask(ctx, s.cfg.API, to); err != nil {
+		return a, err
+	}
+	if !slices.ContainsFunc(hook.Automations, func(to *applier.Automation) bool {
+		kinds, _ := to.Def.Reports(hook.Def)
+		return len(kinds) > 0
+	}) {
+		a.Lacking, a.Untold = nil, ""
+	}
+	return a, nil
+}
+
+// answersOf are the answers of a run that a delivery starts. e is its event; nil: the trigger names none.
 func answersOf(hook *applier.Webhook, a *applier.Automation, e *native.Event, d *store.Delivery, body []byte) []store.NewAnswer {
 	kinds, brief := a.Def.Reports(hook.Def)
-	if len(kinds) == 0 || e == nil {
+	switch told := a.Def.Tells(hook.Def); {
+	case told.URL != "" && d.TestBy != "": // what it is about may be a stranger's
+		return []store.NewAnswer{{Kind: store.AnswerURL, WebhookUID: hook.UID, Provider: store.AnswerURL, Status: store.AnswerNone, Detail: "a test is not answered"}}
+	case told.URL != "":
+		a := answer.Tell(hook.UID, told.URL, told.SecretName)
+		if lacks := hook.Revision.NotSet(told.SecretName); lacks != "" {
+			a.Status, a.Next, a.Detail = store.AnswerNone, "", lacks
+		}
+		return []store.NewAnswer{a}
+	case len(kinds) == 0 || e == nil:
 		return nil
 	}
-	all := answer.For(kinds, brief, hook.UID, hook.Def.APISecretName != "", e, native.Delivery{Header: d.Headers, Body: body, Accounts: hook.Def.Accounts})
-	if d.TestBy != "" { // what it is about may be a stranger's
-		for i := range all {
-			all[i] = store.NewAnswer{Kind: all[i].Kind, WebhookUID: hook.UID, Provider: all[i].Provider, Status: store.AnswerNone, Detail: "a test is not answered"}
-		}
+	return answer.For(kinds, brief, hook.UID, hook.NoCredential(), d.TestBy != "", e, native.Delivery{Header: d.Headers, Body: body, Accounts: hook.Def.Accounts})
+}
+
+// outputsOf is where what the agent of a run asks for is done; nil: its agent may ask for nothing.
+func (s *Service) outputsOf(hook *applier.Webhook, a *applier.Automation, e *native.Event, d *store.Delivery, body []byte) *store.OutputPlace {
+	switch {
+	case len(a.Def.Outputs) == 0:
+		return nil
+	case d.TestBy != "":
+		return &store.OutputPlace{Detail: "a test changes nothing"} // what it is about may be a stranger's
 	}
-	return all
+	sent, lacks := native.Delivery{Header: d.Headers, Body: body, Accounts: hook.Def.Accounts}, hook.NoCredential()
+	if hook.Def.APISecretName == "" {
+		return answer.Outputs(hook.UID, lacks, e, sent, a.Def.StartedBy)
+	}
+	o := answer.Outputs(hook.UID, "", e, sent, a.Def.StartedBy)
+	o.Detail = cmp.Or(o.Detail, lacks) // the agent may ask, and a trial shows for what
+	if a.Def.Approval.Outputs || s.cfg.ApproveOutputs {
+		o.Waits = a.Def.Approval.Timeout
+	}
+	return o
 }
 
 // answerOf is the run whose answer a delivery is about; 0: it is about no answer of this server.
@@ -126,12 +207,18 @@ func (s *Service) answerOf(ctx context.Context, hook *applier.Webhook, body []by
 	}
 	for id, marker := range answer.Marked(sender.Provider, body) {
 		given, err := s.cfg.Store.Answers.Of(ctx, id)
-		if err != nil {
+		made, failed := s.cfg.Store.Outputs.Of(ctx, id)
+		if err = errors.Join(err, failed); err != nil {
 			s.cfg.Logger.Warn("it is not known whether a delivery is about an answer of this server", "run", id, "error", err)
 			continue
 		}
 		for _, a := range given {
 			if s.cfg.Store.Answers.HasMarker(&a, marker) {
+				return id
+			}
+		}
+		for i := range made {
+			if s.cfg.Store.Outputs.HasMarker(&made[i], marker) {
 				return id
 			}
 		}

@@ -14,6 +14,7 @@ import (
 	"triphammer/factory"
 	"triphammer/factory/match"
 	"triphammer/factory/native"
+	"triphammer/server/answer"
 	"triphammer/server/run"
 	"triphammer/server/store"
 	"triphammer/server/terms"
@@ -40,6 +41,8 @@ type Trace struct {
 	// is no longer available.
 	Webhook *applier.Webhook
 	Belt    []Stage
+	// Event, Person and Title are as in About.
+	Event, Person, Title string
 	// Matches has one result for each enabled automation that selects the webhook, with
 	// the first path that failed. It is nil if the delivery was not matched.
 	Matches []match.Result
@@ -65,6 +68,7 @@ func (s *Service) Show(ctx context.Context, id store.DeliveryID) (*Trace, error)
 	} else if a, err := s.cfg.Store.Applies.Get(ctx, d.ApplyID); err == nil {
 		trace.Commit = a.Commit
 	}
+	trace.Event, _, _ = happened(nil, match.Delivery{Headers: d.Headers})
 	b := &belt{}
 	switch {
 	case d.Outcome == store.RejectedTooLarge:
@@ -118,10 +122,15 @@ func (s *Service) explainMatch(ctx context.Context, b *belt, trace *Trace, hook 
 			}
 			sent := match.Delivery{Headers: d.Headers, Body: body}
 			sent.Answers, sent.Open = Answers(lookups)
+			sent.Answered = make(map[string]bool)
+			for _, r := range d.Runs {
+				sent.Answered[r.Automation] = true
+			}
 			for _, l := range lookups {
 				trace.Asked = append(trace.Asked, askedFor(l))
 				trace.Waiting = trace.Waiting || l.State == store.LookupWaiting
 			}
+			trace.Event, trace.Person, trace.Title = happened(hook, sent)
 			b.tell(StageParsed, eventsOf(hook.Def, sent))
 			trace.Matches = hook.Index.Explain(sent)
 			for _, c := range hook.Revision.Definition.Disabled(hook.Def, hook.UID) {
@@ -144,6 +153,10 @@ func (s *Service) explainMatch(ctx context.Context, b *belt, trace *Trace, hook 
 			runs = append(runs, terms.Counted(gone, "run")+" no longer kept")
 		}
 		b.pass(StageRun, join(strings.Join(runs, ", "), s.startedNothing(d)))
+	case d.Decided != "":
+		b.stop(StageMatched, d.Decided)
+	case len(d.Stopped) > 0:
+		b.stop(StageMatched, "it stops what is at work in its thread: "+runsOf(d.Stopped))
 	case trace.Waiting:
 		b.stop(StageMatched, strings.Join(trace.Asked, "; "))
 	case d.AnswerOf != 0:
@@ -164,13 +177,46 @@ func (s *Service) explainMatch(ctx context.Context, b *belt, trace *Trace, hook 
 		if len(trace.Matches) == 1 {
 			detail = "the one enabled automation on this webhook did not want it"
 		}
-		detail = join(detail, mayNot(trace.Matches), strings.Join(trace.Asked, ", "))
+		who := mayNot(trace.Matches) // has what was asked of the person
+		asked := slices.DeleteFunc(slices.Clone(trace.Asked), func(text string) bool { return strings.Contains(who, text) })
+		detail = join(detail+elsewhere(trace.Matches), who, strings.Join(asked, ", "))
 		if len(trace.Disabled) > 0 {
 			detail += "; disabled: " + automationsOf(trace.Disabled)
 		}
 		b.stop(StageMatched, detail)
 	}
-	return nil
+	return s.tellTold(ctx, b, trace)
+}
+
+// runsOf names runs.
+func runsOf(ids []store.RunID) string {
+	names := make([]string, len(ids))
+	for i, id := range ids {
+		names[i] = id.String()
+	}
+	return strings.Join(names, ", ")
+}
+
+// tellTold adds what was told of a delivery that neither starts nor stops a run (SPEC 21.6, 22.2).
+func (s *Service) tellTold(ctx context.Context, b *belt, trace *Trace) error {
+	d := trace.Delivery
+	if started(trace)+len(d.Stopped) > 0 {
+		return nil
+	}
+	told, err := s.cfg.Store.Answers.Of(ctx, store.RunID(d.ID))
+	for i := range told {
+		b.tell(StageMatched, answer.Told(&told[i]))
+	}
+	return err
+}
+
+// elsewhere says where a reply would go on; empty: the delivery is none.
+func elsewhere(results []match.Result) string {
+	i := slices.IndexFunc(results, func(m match.Result) bool { return m.Reply && m.Path == "thread" })
+	if i < 0 {
+		return ""
+	}
+	return ": it is a reply, and goes on in " + results[i].Want
 }
 
 // mayNot says which automations the person of the event may not start (SPEC 24.1).
@@ -251,7 +297,7 @@ func about(subject string) string {
 }
 
 // startedNothing says which automations started nothing because they were paused, because
-// another webhook reported the same event, or because a run about the same subject was at work.
+// another delivery reported the same event, or because a run about the same subject was at work.
 // It adds the reason of a pause that still lasts.
 func (s *Service) startedNothing(d *store.Delivery) string {
 	var parts []string
@@ -267,7 +313,7 @@ func (s *Service) startedNothing(d *store.Delivery) string {
 		parts = append(parts, text)
 	}
 	for _, r := range d.Repeats {
-		parts = append(parts, fmt.Sprintf("another webhook reported the same event: %s started %s", r.Of, r.Automation))
+		parts = append(parts, fmt.Sprintf("another delivery reported the same event: %s started %s", r.Of, r.Automation))
 	}
 	for _, name := range slices.Sorted(maps.Keys(d.Limited)) {
 		parts = append(parts, name+" started nothing: "+d.Limited[name])

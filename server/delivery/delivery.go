@@ -30,6 +30,8 @@ import (
 	"triphammer/factory/match"
 	"triphammer/factory/native"
 	"triphammer/factory/signature"
+	"triphammer/schema/output"
+	"triphammer/server/answer"
 	"triphammer/server/lookup"
 	"triphammer/server/run"
 	"triphammer/server/store"
@@ -101,6 +103,8 @@ type Config struct {
 	Follow func(ctx context.Context, factory string) error
 	// Sign asks for the first sign of what is told of new runs (SPEC 22.2).
 	Sign func(runs []store.RunID)
+	// ApproveOutputs makes what agents ask for wait for a person, whatever automations say (SPEC 26.1).
+	ApproveOutputs bool
 	// Ask tells that questions to senders' APIs were recorded.
 	Ask func()
 	// API asks senders for filter tests; nil: lookup.NewClient.
@@ -186,6 +190,9 @@ type Answer struct {
 	Entry      store.DeliveryID // the entry in the log; 0: nothing was recorded
 	RetryAfter int              // seconds, with 429 and 503
 	Reason     string           // why the request was refused or is not new, for logs and metrics; never secret
+	// Decided says what a person has decided with the delivery, or why nothing (SPEC 26.2); empty: it decides nothing,
+	// or the sender's API is asked before.
+	Decided string
 	// Reply, if set, is the answer to a question of the sender. It replaces the fixed
 	// bodies.
 	Reply *signature.Reply
@@ -355,7 +362,7 @@ func (s *Service) accept(ctx context.Context, a *incoming, matched []match.Match
 	if recorded.Duplicate {
 		return Answer{Status: http.StatusAccepted, DeliveryID: recorded.DuplicateOf, Entry: recorded.ID, Reason: ReasonDuplicate}
 	}
-	return Answer{Status: http.StatusAccepted, DeliveryID: recorded.ID, Entry: recorded.ID}
+	return Answer{Status: http.StatusAccepted, DeliveryID: recorded.ID, Entry: recorded.ID, Decided: recorded.Decided}
 }
 
 // record stores the delivery with the runs of the matched automations in one transaction. If
@@ -363,7 +370,12 @@ func (s *Service) accept(ctx context.Context, a *incoming, matched []match.Match
 // secret for the sender's API.
 func (s *Service) record(ctx context.Context, hook *applier.Webhook, d store.Delivery, body []byte, matched []match.Match, open []native.Question) (store.Recorded, error) {
 	item := &store.NewDelivery{Delivery: d, Payload: body}
-	item.Runs, item.AnswerOf = s.runs(ctx, hook, &d, body, matched)
+	reply, asks := s.commanded(ctx, hook, &d, match.Delivery{Headers: d.Headers, Body: body})
+	if item.Reply = reply; reply != nil {
+		matched, open = nil, asks // it fires nothing else
+	} else {
+		item.Runs, item.AnswerOf = s.runs(ctx, hook, &d, body, matched)
+	}
 	if d.ReplayOf == 0 {
 		item.RateLimit = s.sharedLimit()
 	}
@@ -372,12 +384,18 @@ func (s *Service) record(ctx context.Context, hook *applier.Webhook, d store.Del
 			item.Waiting = append(item.Waiting, store.Lookup{Provider: q.Provider, Name: q.Name, Args: q.Args})
 		}
 	}
+	if hook.Def.APISecretName != "" && reply == nil {
+		unnamed(hook, item, len(matched)+len(open) == 0)
+	}
 	recorded, err := s.cfg.Store.Deliveries.Record(ctx, item)
 	if err == nil {
 		if len(recorded.RunIDs) > 0 && slices.ContainsFunc(item.Runs, func(r store.NewRun) bool { return len(r.Answers) > 0 }) {
 			s.cfg.Sign(recorded.RunIDs) // ahead of everything else (SPEC 22.2)
 		}
 		s.follows(ctx, recorded.RunIDs, recorded.Stopped)
+		if recorded.Decided != "" {
+			s.cfg.Wake()
+		}
 	}
 	if err == nil && len(item.Waiting) > 0 {
 		s.cfg.Ask()
@@ -405,15 +423,30 @@ func (s *Service) runs(ctx context.Context, hook *applier.Webhook, d *store.Deli
 		r := run.FromAutomation(hook.Revision, hook.Automations[m.Candidate], store.SourceWebhook)
 		r.Webhook, r.Subject, r.Person = hook.Def.Name, m.Subject, m.Person
 		r.EndedAfter = s.cfg.Now().Add(-s.cfg.KeepSessions)
+		if m.Outsider {
+			r.Approval = &store.NewApproval{For: hook.Automations[m.Candidate].Def.Approval.Timeout, Outsider: true}
+		}
 		if m.Event != nil {
 			r.Source = m.Event.Sender.Source
-			if len(hook.Revision.Raising(m.Event.Sender)) > 1 {
+			if m.Reply || len(hook.Revision.Raising(m.Event.Sender)) > 1 {
 				r.Event = m.Identity
 			}
-			r.Answers = answersOf(hook, hook.Automations[m.Candidate], m.Event, d, body)
+			r.Outputs = s.outputsOf(hook, hook.Automations[m.Candidate], m.Event, d, body)
 		}
-		runs = append(runs, r)
+		_, asks := hook.Automations[m.Candidate].Def.Outputs[output.Ask]
+		r.Asks = asks && !m.Outsider // who waits to be let in neither answers a question nor ends it
+		r.Answers = answersOf(hook, hook.Automations[m.Candidate], m.Event, d, body)
+		if m.Event != nil && s.mayWait(hook.Automations[m.Candidate]) {
+			answer.Approvable(r.Answers, hook.Automations[m.Candidate].Def.Approval.By(m.Event.Sender), hook.Def.AppTokenName != "")
+		}
+		if m.Reply {
+			r.Thread, r.OnlyReply, r.ToQuestion = cmp.Or(threadOf(r.Answers), r.Outputs.Thread()), m.Event.IsReply(), m.ToQuestion
+		}
+		if !r.OnlyReply || r.Thread != "" {
+			runs = append(runs, r)
+		}
 	}
+	runs = answerers(runs)
 	if len(runs) > 0 {
 		s.loops(ctx, body, runs)
 	}

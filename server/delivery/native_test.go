@@ -191,7 +191,7 @@ func TestSameEventTwice(t *testing.T) {
 	if len(second.Delivery.Repeats) != 1 || second.Delivery.Repeats[0] != (store.Repeat{Automation: "issue", Of: first.Delivery.ID}) {
 		t.Errorf("%+v", second.Delivery)
 	}
-	want := "another webhook reported the same event: " + first.Delivery.ID.String() + " started issue"
+	want := "another delivery reported the same event: " + first.Delivery.ID.String() + " started issue"
 	if last := second.Belt[len(second.Belt)-1]; last.Stage != StageRun || last.Detail != want {
 		t.Errorf("belt %+v", second.Belt)
 	}
@@ -255,18 +255,18 @@ func TestSubjectsOfDeliveries(t *testing.T) {
 		}
 	}
 	for last := ids[3]; ; { // the newest that has one
-		if of, err := f.store.Subjects.Of(ctx, last); err != nil {
+		if d, err := f.store.Deliveries.Get(ctx, last); err != nil {
 			t.Fatal(err)
-		} else if len(of) > 0 {
+		} else if len(d.Subjects) > 0 {
 			break
 		}
 	}
-	all, err := f.store.Subjects.Of(ctx, ids...)
-	if err != nil {
-		t.Fatal(err)
-	}
 	for i, c := range cases {
-		if got := strings.Join(all[ids[i]], " "); got != c.subject {
+		d, err := f.store.Deliveries.Get(ctx, ids[i])
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := strings.Join(d.Subjects, " "); got != c.subject {
 			t.Errorf("%s is about %q, not %q", c.body, got, c.subject)
 		}
 	}

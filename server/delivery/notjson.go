@@ -13,13 +13,16 @@ var notJSON = []struct {
 	is   func(header http.Header, body []byte) bool
 	cure string
 }{
-	{func(_ http.Header, body []byte) bool { return len(body) == 0 }, "the body is empty: let the sender send JSON"},
+	{func(_ http.Header, body []byte) bool { return len(body) == 0 }, "the body is empty: make the sender send JSON"},
 	{isCompressed, "the body is compressed: switch that off at the sender, as no Content-Encoding is decoded"},
-	{begins("\xff\xfe\x00\x00", "\x00\x00\xfe\xff", "{\x00\x00\x00", "[\x00\x00\x00", "\x00\x00\x00{", "\x00\x00\x00["), "the body is UTF-32: let the sender write UTF-8"},
-	{begins("\xff\xfe", "\xfe\xff", "{\x00", "[\x00", "\"\x00", "\x00{", "\x00[", "\x00\""), "the body is UTF-16: let the sender write UTF-8"},
-	{begins("\xef\xbb\xbf"), "the body begins with a byte order mark: let the sender write UTF-8 without it"},
+	{begins("\xff\xfe\x00\x00", "\x00\x00\xfe\xff", "{\x00\x00\x00", "[\x00\x00\x00", "\x00\x00\x00{", "\x00\x00\x00["), "the body is UTF-32: make the sender write UTF-8"},
+	{begins("\xff\xfe", "\xfe\xff", "{\x00", "[\x00", "\"\x00", "\x00{", "\x00[", "\x00\""), "the body is UTF-16: make the sender write UTF-8"},
+	{begins("\xef\xbb\xbf"), "the body begins with a byte order mark: make the sender write UTF-8 without it"},
 	{begins("<"), "the body is XML or HTML: set the sender's format to JSON"},
 	{isMultipart, "the body is a form in parts: set the sender's content type to application/json"},
+	{func(header http.Header, body []byte) bool {
+		return header.Get("X-Slack-Signature") != "" && isForm(header, body)
+	}, "Slack's buttons, shortcuts and commands come as forms, which start nothing; buttons decide with connect: socket alone"},
 	{isForm, "the body is a form: set the sender's content type to application/json"},
 }
 

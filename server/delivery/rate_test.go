@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// SPEC C8: the rate of a webhook counts over all servers of a store, exactly, however
-// many send to all of them at once. The control are servers that count for themselves.
+// TestSharedRate (R14): the rate of a webhook counts over all servers of a store, exactly, however
+// many send to all of them at once (SPEC C8). The control are servers that count for themselves.
 func TestSharedRate(t *testing.T) {
 	const servers, limit = 3, 20
 	taken := func(shared bool) int64 {

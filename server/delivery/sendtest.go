@@ -39,9 +39,9 @@ func (s *Service) CannotSend(hook *applier.Webhook) string {
 	case s.paused(hook):
 		return "it is paused"
 	case def.AuthMode == factory.Signature && def.Scheme.SenderHasKey():
-		return fmt.Sprintf("%s signs with a private key, which only the sender has: let it send one", def.Scheme.Provider)
+		return fmt.Sprintf("%s signs with a private key, which only the sender has: send a test from there", def.Scheme.Provider)
 	case def.AuthMode == factory.Signature && def.Scheme.SecretInBody():
-		return fmt.Sprintf("%s puts the secret itself into the body, where the log would show it: let the sender send one", def.Scheme.Provider)
+		return fmt.Sprintf("%s puts the secret itself into the body, where the log would show it: send a test from there", def.Scheme.Provider)
 	}
 	return ""
 }

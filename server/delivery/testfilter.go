@@ -287,6 +287,8 @@ func wantedDetail(c match.Candidate, m match.Result) string {
 		return payloadDetail(m.Matched, len(m.Conditions) == 0)
 	case m.Matched:
 		return "a trigger wants the delivery"
+	case m.Reply:
+		return "it is a reply: it starts a run in a thread that the automation has answered"
 	case len(m.Open) > 0:
 		return "what only the sender's API knows decides"
 	case m.Path == native.StartedBy:

@@ -91,7 +91,7 @@ func ParseFloor(text string) (Floor, error) {
 		switch n *= size; {
 		case err != nil || !(n > 0) || n > most || percent && n > 90 || !percent && size == 1:
 			return Floor{}, fmt.Errorf("%q is no amount of free space: "+
-				"write a size such as 512MiB, a part such as 5%%, both (the smaller counts), or 0 for none", text)
+				"write a size such as 512MiB, a part such as 5%%, both (the smaller counts), or 0 for no limit", text)
 		case percent:
 			f.percent = n
 		default:

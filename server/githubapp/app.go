@@ -24,8 +24,8 @@ import (
 	"triphammer/server/secret"
 )
 
-// PublicAPI is the API of github.com.
-const PublicAPI = "https://api.github.com"
+// publicAPI is the API of github.com.
+const publicAPI = "https://api.github.com"
 
 // App is a GitHub App with its key.
 type App struct {
@@ -39,7 +39,7 @@ type document struct {
 	App *struct {
 		ID  int64  `json:"id"`
 		Key string `json:"key"`           // private key, PEM
-		API string `json:"api,omitempty"` // of a GitHub Enterprise Server; empty: PublicAPI
+		API string `json:"api,omitempty"` // of a GitHub Enterprise Server; empty: publicAPI
 	} `json:"githubApp"`
 }
 
@@ -83,7 +83,7 @@ func Parse(v secret.Value) (*App, error) {
 	if err := json.Unmarshal([]byte(v.Reveal()), &d); err != nil || d.App == nil {
 		return nil, errors.New(`it is no GitHub App: {"githubApp": {"id": 1, "key": "PEM"}}`)
 	}
-	a := &App{ID: d.App.ID, API: PublicAPI}
+	a := &App{ID: d.App.ID, API: publicAPI}
 	if a.ID <= 0 {
 		return nil, errors.New("the id of a GitHub App is a number, which the App's page at GitHub shows as App ID")
 	}
@@ -130,11 +130,11 @@ func loopback(name string) bool {
 }
 
 // Site is the address of the pages and repositories that belong to the App's API.
-func (a *App) Site() string { return SiteOf(a.API) }
+func (a *App) Site() string { return siteOf(a.API) }
 
-// SiteOf is the address of the pages and repositories that belong to an API: of
+// siteOf is the address of the pages and repositories that belong to an API: of
 // https://api.github.com it is https://github.com.
-func SiteOf(api string) string {
+func siteOf(api string) string {
 	u, err := url.Parse(api)
 	if err != nil {
 		return ""

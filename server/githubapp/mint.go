@@ -71,15 +71,15 @@ func New(now func() time.Time) *Minter {
 	return &Minter{http: Client(), now: now, kept: make(map[[sha256.Size]byte]*entry)}
 }
 
-// Client makes a client for requests with a credential: it has a Transport, and follows no
+// Client makes a client for requests with a credential. It connects to no link-local address, and follows no
 // redirect.
 func Client() *http.Client {
-	return &http.Client{Transport: Transport(), Timeout: requestTime, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	return &http.Client{Transport: transport(), Timeout: requestTime, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 }
 
-// Transport makes a transport that connects to no link-local address, at which clouds give
+// transport makes a transport that connects to no link-local address, at which clouds give
 // credentials to their machines. It follows the proxies of the environment.
-func Transport() *http.Transport {
+func transport() *http.Transport {
 	t := http.DefaultTransport.(*http.Transport).Clone()
 	t.DialContext = (&net.Dialer{Timeout: requestTime, Control: func(_, address string, _ syscall.RawConn) error {
 		if at, err := netip.ParseAddrPort(address); err != nil || at.Addr().Unmap().IsLinkLocalUnicast() {
@@ -122,10 +122,10 @@ func (m *Minter) Token(ctx context.Context, name string, v secret.Value, use Use
 	if ctx.Err() != nil { // the next caller asks again
 		return Token{}, ctx.Err()
 	}
-	m.mu.Lock() // entry reads until
+	m.mu.Lock() // others read it without a turn
 	e.token, e.err, e.until = token, err, token.Renew
-	if err != nil {
-		e.until = m.now().Add(failedTime)
+	if told := (*Error)(nil); errors.As(err, &told) {
+		e.until = m.now().Add(max(failedTime, told.After))
 	}
 	m.mu.Unlock()
 	return token, err
@@ -151,6 +151,13 @@ func (m *Minter) entry(v secret.Value, use Use) *entry {
 		m.kept[key].turn <- struct{}{}
 	}
 	return m.kept[key]
+}
+
+// Forget makes another token in place of one that GitHub did not take: the App may have been installed anew.
+func (m *Minter) Forget(token secret.Value) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	maps.DeleteFunc(m.kept, func(_ [sha256.Size]byte, e *entry) bool { return e.token.Value == token })
 }
 
 // of names the App of a secret.
@@ -285,7 +292,7 @@ func (m *Minter) do(ctx context.Context, app *App, name, method, path string, bo
 	}
 	req.Header = http.Header{"Authorization": {"Bearer " + proof}}
 	status, err = ask(m.http, req, into)
-	no := (*Refusal)(nil)
+	no := (*refusal)(nil)
 	if err == nil || ctx.Err() != nil {
 		return status, err
 	}
@@ -302,15 +309,15 @@ func (m *Minter) do(ctx context.Context, app *App, name, method, path string, bo
 	return status, e
 }
 
-// Refusal is an answer of GitHub's API that is not what was asked for.
-type Refusal struct {
+// refusal is an answer of GitHub's API that is not what was asked for.
+type refusal struct {
 	said  string
 	After time.Duration // how long GitHub wants no request; 0: it does not say
 }
 
-func (r *Refusal) Error() string { return r.said }
+func (r *refusal) Error() string { return r.said }
 
-// ask sends a request to GitHub's API. An error that is no *Refusal means that there is no answer.
+// ask sends a request to GitHub's API. An error that is no *refusal means that there is no answer.
 func ask(client *http.Client, req *http.Request, into any) (status int, err error) {
 	req.Header.Set("Accept", "application/vnd.github+json")
 	req.Header.Set("X-Github-Api-Version", "2022-11-28")
@@ -333,7 +340,7 @@ func ask(client *http.Client, req *http.Request, into any) (status int, err erro
 	if resp.StatusCode/100 != 2 {
 		var told struct{ Message string }
 		_ = json.Unmarshal(text, &told) // the status says enough
-		no := &Refusal{said: fmt.Sprint(resp.StatusCode)}
+		no := &refusal{said: fmt.Sprint(resp.StatusCode)}
 		if told.Message = clip(told.Message); told.Message != "" {
 			no.said += " (" + told.Message + ")"
 		}
@@ -347,7 +354,7 @@ func ask(client *http.Client, req *http.Request, into any) (status int, err erro
 		return resp.StatusCode, no
 	}
 	if len(text) > maxAnswer || json.Unmarshal(text, into) != nil {
-		return resp.StatusCode, &Refusal{said: fmt.Sprintf("%d with something other than the JSON that was asked for", resp.StatusCode)}
+		return resp.StatusCode, &refusal{said: fmt.Sprintf("%d with something other than the JSON that was asked for", resp.StatusCode)}
 	}
 	return resp.StatusCode, nil
 }
@@ -372,7 +379,7 @@ type Made struct {
 // Convert exchanges the code with which GitHub sends a person back who has agreed to a manifest.
 // GitHub takes a code once, within an hour. api is as in Value.
 func (m *Minter) Convert(ctx context.Context, api, code string) (made Made, err error) {
-	api = strings.TrimRight(cmp.Or(api, PublicAPI), "/")
+	api = strings.TrimRight(cmp.Or(api, publicAPI), "/")
 	if !validAPI(api) {
 		return made, &Error{Text: noAPI}
 	}
@@ -391,7 +398,7 @@ func (m *Minter) Convert(ctx context.Context, api, code string) (made Made, err 
 		PEM     string
 		Secret  string `json:"webhook_secret"`
 	}
-	site := SiteOf(api)
+	site := siteOf(api)
 	status, err := ask(m.http, req, &told)
 	switch {
 	case ctx.Err() != nil:
@@ -402,7 +409,7 @@ func (m *Minter) Convert(ctx context.Context, api, code string) (made Made, err 
 		return made, &Error{Text: fmt.Sprintf("%s did not tell the key of the App: %v", site, err)}
 	}
 	own := api
-	if api == PublicAPI {
+	if api == publicAPI {
 		own = ""
 	}
 	made.App, err = Value(told.ID, told.PEM, own)

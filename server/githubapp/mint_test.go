@@ -170,6 +170,34 @@ func TestFailureIsRemembered(t *testing.T) {
 	}
 }
 
+// TestLimitIsHeld: while GitHub wants no request, none is sent.
+func TestLimitIsHeld(t *testing.T) {
+	hub := githubtest.Start(t, "")
+	hub.Installed["acme/app"] = 5
+	now := time.Now()
+	hub.Now = func() time.Time { return now }
+	m := githubapp.New(hub.Now)
+	hub.Fault = func(w http.ResponseWriter, _ *http.Request) bool {
+		w.Header().Set("Retry-After", "60")
+		w.WriteHeader(http.StatusTooManyRequests)
+		return true
+	}
+	for range 6 {
+		if _, err := m.Token(t.Context(), "APP", hub.Secret(t), reads); err == nil {
+			t.Fatal("there is a token")
+		}
+		now = now.Add(9 * time.Second)
+	}
+	if asked := hub.Asked(); len(asked) != 1 {
+		t.Errorf("asked %q", asked)
+	}
+	hub.Change(func() { hub.Fault = nil })
+	now = now.Add(6 * time.Second)
+	if _, err := m.Token(t.Context(), "APP", hub.Secret(t), reads); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestValue(t *testing.T) {
 	pem := githubtest.PEM(githubtest.Key(t))
 	for _, c := range []struct {

@@ -1,11 +1,17 @@
 package inside
 
 import (
+	"cmp"
 	"fmt"
 	"net/url"
+	"path"
+	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
+	"sync"
 
+	"triphammer/server/run/event"
 	"triphammer/server/run/task"
 )
 
@@ -43,4 +49,72 @@ func unread(address, image, said string) string {
 		}
 	}
 	return ""
+}
+
+func (j *Job) clone(s *supervising, f Folder, c *clone, env []string) error {
+	for _, argv := range c.commands {
+		meaning := func(said string) string { return cmp.Or(c.gone(said), unread(c.url, j.Image, said)) }
+		if err := j.command(s, event.PhaseClone, argv, strings.Join(argv, " "), step{Dir: f.Workspace(), Env: gitEnv(env)}, meaning); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// gitEnv is the environment of a clone. It keeps git from asking questions, and from protocols
+// that run a command of the URL's choice. It makes messages English, for unread.
+func gitEnv(env []string) []string {
+	return append(slices.Clone(env), "LC_ALL=C", "GIT_TERMINAL_PROMPT=0", "GIT_ALLOW_PROTOCOL=file:git:http:https:ssh")
+}
+
+// clone has the commands that put one repository into the workspace.
+type clone struct {
+	dir      string
+	url      string // only for a repository without a secret
+	commands [][]string
+
+	of           task.Repository
+	instructions []task.File // those of the base, below dir; only if the head is another repository's
+}
+
+// exactRef matches refs that `git clone --branch` does not accept.
+var exactRef = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^(refs/.*|[0-9a-f]{40}|[0-9a-f]{64})$`) })
+
+func clonesOf(repositories []task.Repository, work string) ([]*clone, error) {
+	var all []*clone
+	taken := make(map[string]bool)
+	for _, r := range repositories {
+		name := r.Path
+		if name == "" {
+			name = strings.TrimSuffix(path.Base(strings.TrimRight(strings.ReplaceAll(r.URL, ":", "/"), "/")), ".git")
+		}
+		if !filepath.IsLocal(name) || name == "." {
+			return nil, Never("the repository %s has no usable folder name: give it a path", r.URL)
+		}
+		if taken[name] {
+			return nil, Never("two repositories want the folder %s: give one of them another path", name)
+		}
+		taken[name] = true
+		c := &clone{dir: filepath.Join(work, name), of: r}
+		if r.Secret == "" { // of a private repository, the gateway says more
+			c.url = r.URL
+		}
+		switch {
+		case r.Head != nil:
+			c.commands = checkoutOf(r, name)
+		case r.Ref == "":
+			c.commands = [][]string{{"git", "clone", "--quiet", "--no-local", "--depth=1", "--", r.URL, name}}
+		case exactRef().MatchString(r.Ref):
+			c.commands = [][]string{
+				{"git", "init", "--quiet", "--initial-branch=main", "--", name},
+				{"git", "-C", name, "remote", "add", "--", "origin", r.URL},
+				{"git", "-C", name, "fetch", "--quiet", "--depth=1", "origin", r.Ref},
+				{"git", "-C", name, "checkout", "--quiet", "--detach", "FETCH_HEAD"},
+			}
+		default:
+			c.commands = [][]string{{"git", "clone", "--quiet", "--no-local", "--depth=1", "--branch=" + r.Ref, "--", r.URL, name}}
+		}
+		all = append(all, c)
+	}
+	return all, nil
 }

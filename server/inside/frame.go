@@ -7,6 +7,7 @@ import (
 	"io"
 	"sync"
 
+	"triphammer/schema/output"
 	"triphammer/server/inside/limits"
 	"triphammer/server/run/task"
 )
@@ -42,6 +43,7 @@ type Job struct {
 	Instructions []string          `json:"instructions,omitempty"`
 	Withheld     []string          `json:"withheld,omitempty"` // variables that only the agent gets, not the commands before it
 	Setup        []string          `json:"setup,omitempty"`
+	Outputs      output.Allowed    `json:"outputs,omitempty"` // what the agent may ask the server to do
 	Forwards     []Forward         `json:"forwards,omitempty"`
 	GitSettings  string            `json:"git_settings,omitempty"` // lines of a file of settings
 	Command      []string          `json:"command"`
@@ -78,6 +80,7 @@ const (
 	FrameContent  = 'd' // of the artifact
 	FrameWhole    = 'w' // the artifact is complete
 	FrameEnd      = 'x' // an Ending
+	FrameCounted  = 'c' // a task.Counted, of the way out of a pod
 )
 
 // ToldEvent is an event of a transcript on its way to the server.

@@ -99,8 +99,25 @@ func (j *Job) instruct(s *supervising, f Folder, clones []*clone, env []string) 
 	return nil
 }
 
-// reinstruct does it again, for code of the head that has run since.
-func (j *Job) reinstruct(clones []*clone) error {
+// reinstruct does it again, for code of the head that has run since. That code may have given agents
+// instructions and settings in the home, and in the folders that the clones are in.
+func (j *Job) reinstruct(f Folder, clones []*clone) error {
+	for dir, before := range map[string]string{f.Home(): "", filepath.Join(f.Home(), ".config"): ".", f.Workspace(): "", f.Root: ""} { // ~/.opencode, ~/.config/opencode
+		entries, err := os.ReadDir(dir)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		for _, e := range entries {
+			name := filepath.Join(dir, e.Name())
+			holds := func(c *clone) bool { return strings.HasPrefix(c.dir+"/", name+"/") }
+			if !instructs(before+e.Name(), j.Instructions) || slices.ContainsFunc(clones, holds) {
+				continue
+			}
+			if err := RemoveAll(name); err != nil {
+				return err
+			}
+		}
+	}
 	for _, c := range clones {
 		if c.of.Head != nil && c.of.Head.Foreign {
 			if err := c.instruct(j.Instructions); err != nil {
@@ -122,10 +139,20 @@ func (j *Job) readBase(s *supervising, f Folder, c *clone, env []string) error {
 	defer func() { _ = RemoveAll(temp) }()
 	dir := filepath.Join(temp, "base")
 	git := func(args ...string) error {
-		argv := append([]string{"git", "-C", c.dir, "worktree"}, args...)
-		return j.command(s, event.PhaseClone, argv, "git worktree "+args[0], step{Dir: f.Workspace(), Env: gitEnv(env)}, unknown)
+		return j.command(s, event.PhaseClone, append([]string{"git"}, args...), "git "+args[0], step{Dir: f.Workspace(), Env: gitEnv(env)}, unknown)
 	}
-	if err := git("add", "--quiet", "--detach", dir, base); err != nil {
+	if j.Resume { // code of the head has run since: neither the clone nor the home says what the base is
+		env = slices.DeleteFunc(slices.Clone(env), func(v string) bool { return strings.HasPrefix(v, "HOME=") })
+		env = append(env, "HOME="+temp)
+		args := []string{"clone", "--quiet", "--no-local", "--depth=1"}
+		if c.of.Head.Base != "" {
+			args = append(args, "--branch="+c.of.Head.Base)
+		}
+		err = git(append(args, "--", c.of.URL, dir)...)
+	} else {
+		err = git("-C", c.dir, "worktree", "add", "--quiet", "--detach", dir, base)
+	}
+	if err != nil {
 		return err
 	}
 	root, err := os.OpenRoot(dir)
@@ -139,7 +166,10 @@ func (j *Job) readBase(s *supervising, f Folder, c *clone, env []string) error {
 		return fmt.Errorf("%s failed: reading the files for agents of %s: %w", event.PhaseClone, base, err)
 	}
 	c.instructions = r.files
-	return git("remove", "--force", dir)
+	if j.Resume {
+		return nil
+	}
+	return git("-C", c.dir, "worktree", "remove", "--force", dir)
 }
 
 // instructs tells whether a file or folder instructs agents, by its name.

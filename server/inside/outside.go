@@ -37,7 +37,7 @@ func superviseOutside(argv []string) int {
 	}
 	path := find(argv[0], "/", os.Environ())
 	if path == "" {
-		return Said(fmt.Errorf("the program %q, which starts runs, was not found on the PATH of the server, or is none", argv[0]))
+		return Said(fmt.Errorf("the program %q, which starts runs, was not found on the PATH of the server, or is no program", argv[0]))
 	}
 	pid, err := syscall.ForkExec(path, argv, &syscall.ProcAttr{
 		Dir: "/", Env: os.Environ(), Files: []uintptr{0, 1, 2}, Sys: &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL},

@@ -67,6 +67,13 @@ func (c *Client) withToken(ctx context.Context, api API, req *http.Request, use 
 	return nil
 }
 
+// forget sees to another token of an App if GitHub did not take the one of a request.
+func (c *Client) forget(api API, req *http.Request, status int) {
+	if status == http.StatusUnauthorized && githubapp.Is(api.Secret) {
+		c.apps.Forget(secret.New(strings.TrimPrefix(req.Header.Get("Authorization"), "Bearer ")))
+	}
+}
+
 // account answers GET /user for an App, which has no user: it acts as SLUG[bot].
 func (c *Client) account(ctx context.Context, v secret.Value, into any) error {
 	about, err := c.apps.About(ctx, "", v)

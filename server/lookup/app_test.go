@@ -3,6 +3,7 @@ package lookup
 import (
 	"errors"
 	"fmt"
+	"net/http"
 	"slices"
 	"strings"
 	"testing"
@@ -50,5 +51,35 @@ func TestApp(t *testing.T) {
 	}
 	if asked := elsewhere.Asked(); len(asked) != 0 {
 		t.Errorf("another server was asked for %q", asked)
+	}
+}
+
+// TestRefusedToken: a token that GitHub does not take any more, as after the App was removed and installed
+// again, is replaced.
+func TestRefusedToken(t *testing.T) {
+	hub := githubtest.Start(t, "")
+	hub.Installed["acme/api"] = 5
+	c, app := NewClient(time.Now), API{URL: hub.API(), Secret: hub.Secret(t)}
+	ask := func() error {
+		_, err := c.Ask(t.Context(), app, question("github pull_request_labels acme/api 7"))
+		return err
+	}
+	if err := ask(); err != nil {
+		t.Fatal(err)
+	}
+	old := "Bearer " + hub.Grants()[0].Token
+	hub.Change(func() {
+		hub.Fault = func(w http.ResponseWriter, r *http.Request) bool {
+			if r.Header.Get("Authorization") == old {
+				w.WriteHeader(http.StatusUnauthorized)
+			}
+			return r.Header.Get("Authorization") == old
+		}
+	})
+	if err := ask(); err == nil || !strings.Contains(err.Error(), "answered 401") {
+		t.Errorf("the old token: %v", err)
+	}
+	if err := ask(); err != nil {
+		t.Errorf("the next attempt: %v", err)
 	}
 }

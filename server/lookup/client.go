@@ -23,6 +23,7 @@ const (
 	pageSize     = 100
 	maxFiles     = 3000             // GitHub lists no more
 	nameTime     = 10 * time.Minute // how long a name is remembered
+	roleTime     = time.Minute      // how long a person's role is remembered (SPEC 24.1)
 	maxNames     = 10_000
 	maxRetryTime = time.Hour
 )
@@ -44,7 +45,7 @@ type Client struct {
 	names map[nameKey]remembered
 }
 
-// nameKey identifies a question about a name: the API, the credential and the thing.
+// nameKey identifies a question about a name or a person: the API, the credential and the thing.
 type nameKey struct {
 	kind, url, id string
 	credential    [sha256.Size]byte
@@ -61,10 +62,6 @@ type remembered struct {
 func NewClient(now func() time.Time) *Client {
 	return &Client{now: now, names: make(map[nameKey]remembered), http: githubapp.Client(), apps: githubapp.New(now)}
 }
-
-// Transport makes a transport that connects to no link-local address, and follows the proxies of
-// the environment.
-func Transport() *http.Transport { return githubapp.Transport() }
 
 // asks are the functions for all questions, by provider and name of the question.
 var asks = map[string]func(*Client, context.Context, API, []string) ([]string, error){
@@ -95,7 +92,11 @@ func (c *Client) Ask(ctx context.Context, api API, q native.Question) ([]string,
 	if s := native.ByProvider(q.Provider); api.URL == "" && s != nil {
 		api.URL = s.API
 	}
-	return ask(c, ctx, api, strings.Fields(q.Args))
+	args := strings.Fields(q.Args)
+	if strings.HasPrefix(q.Name, "sender_") { // a busy thread must not ask for each comment
+		return c.remember(q.Name, api, strings.Join(args, " "), roleTime, func(string) ([]string, error) { return ask(c, ctx, api, args) })
+	}
+	return ask(c, ctx, api, args)
 }
 
 // repository is the name of a repository of GitHub, which becomes part of a path.
@@ -147,7 +148,7 @@ func (c *Client) pullFiles(ctx context.Context, api API, args []string) (files [
 				break
 			}
 			if page == maxFiles/pageSize { // the missing files could decide
-				return nil, &failure{text: fmt.Sprintf("lists at most %d files of a pull request, and this one may have more", maxFiles), final: true}
+				return nil, &failure{text: fmt.Sprintf("lists at most %d files of a pull request, and this pull request may have more", maxFiles), final: true}
 			}
 		}
 	}
@@ -223,7 +224,10 @@ func (c *Client) slack(ctx context.Context, api API, method string, values url.V
 }
 
 func (c *Client) channelNames(ctx context.Context, api API, args []string) ([]string, error) {
-	return c.remember("channel", api, args, func(id string) ([]string, error) {
+	if len(args) != 1 {
+		return nil, errPayload
+	}
+	return c.remember("channel", api, args[0], nameTime, func(id string) ([]string, error) {
 		var answer struct {
 			slackAnswer
 			Channel struct{ ID, Name string }
@@ -240,7 +244,10 @@ func (c *Client) channelNames(ctx context.Context, api API, args []string) ([]st
 }
 
 func (c *Client) userNames(ctx context.Context, api API, args []string) ([]string, error) {
-	return c.remember("user", api, args, func(id string) ([]string, error) {
+	if len(args) != 1 {
+		return nil, errPayload
+	}
+	return c.remember("user", api, args[0], nameTime, func(id string) ([]string, error) {
 		var answer struct {
 			slackAnswer
 			User struct {
@@ -304,19 +311,16 @@ func (c *Client) messageText(ctx context.Context, api API, args []string) ([]str
 	return nil, &failure{text: "has no such message", final: true}
 }
 
-// remember asks for the names of a thing, unless they are already known.
-func (c *Client) remember(kind string, api API, args []string, ask func(id string) ([]string, error)) ([]string, error) {
-	if len(args) != 1 {
-		return nil, errPayload
-	}
-	key := nameKey{kind, api.URL, args[0], sha256.Sum256([]byte(api.Secret.Reveal()))}
+// remember asks about a thing, unless an answer is known that is not older than a time.
+func (c *Client) remember(kind string, api API, id string, lasts time.Duration, ask func(id string) ([]string, error)) ([]string, error) {
+	key := nameKey{kind, api.URL, id, sha256.Sum256([]byte(api.Secret.Reveal()))}
 	c.mu.Lock()
 	known, ok := c.names[key]
 	c.mu.Unlock()
 	if ok && c.now().Before(known.until) {
 		return known.values, nil
 	}
-	values, err := ask(args[0])
+	values, err := ask(id)
 	if err != nil {
 		return nil, err
 	}
@@ -325,7 +329,7 @@ func (c *Client) remember(kind string, api API, args []string, ask func(id strin
 	if len(c.names) >= maxNames {
 		clear(c.names)
 	}
-	c.names[key] = remembered{values, c.now().Add(nameTime)}
+	c.names[key] = remembered{values, c.now().Add(lasts)}
 	return values, nil
 }
 

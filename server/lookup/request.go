@@ -58,11 +58,12 @@ func (f *Failure) Uncertain() bool { return f.uncertain }
 // Request is a request to a sender's API.
 type Request struct {
 	Method string
-	Path   string      // below the address of the API
-	Header http.Header // with the credential
-	Body   any         // a form (url.Values), bytes, or else a value that is sent as JSON; nil: no body
-	Into   any         // where the answer's JSON goes; nil: the answer is not read
-	Reads  bool        // the request changes nothing, although its method is not GET
+	Path   string       // below the address of the API
+	Header http.Header  // with the credential
+	Body   any          // a form (url.Values), bytes, or else a value that is sent as JSON; nil: no body
+	Into   any          // where the answer's JSON goes; nil: the answer is not read
+	Reads  bool         // the request changes nothing, although its method is not GET
+	Told   *http.Header // where the header of an answer that is no refusal goes; nil: it is not read
 	// Explain gives a refusal its sentence, which makes it final. It gets the status and the first
 	// bytes of the answer. rate tells that the refusal is a limit of requests. An empty sentence
 	// keeps the general one.
@@ -117,12 +118,16 @@ func (c *Client) Do(ctx context.Context, api API, r Request) error {
 	defer func() { _ = resp.Body.Close() }()
 	if code := resp.StatusCode; code < 200 || code > 299 || code == http.StatusNonAuthoritativeInfo {
 		f := c.refusal(resp)
+		c.forget(api, req, code)
 		if r.Explain != nil {
 			head, _ := io.ReadAll(io.LimitReader(resp.Body, maxRefusal)) // what there is of it
 			f.explain(r.Explain(resp.StatusCode, head))
 		}
 		f.uncertain = changes && !f.final && (f.status >= 500 || f.status == http.StatusRequestTimeout)
 		return f
+	}
+	if r.Told != nil {
+		*r.Told = resp.Header
 	}
 	if r.Into == nil {
 		return nil
@@ -166,7 +171,7 @@ func (f *failure) explain(sentence string, rate bool) {
 
 // Remember is what ask finds out about a thing by a credential, which may be remembered for 10 minutes.
 func (c *Client) Remember(kind string, api API, id string, ask func() (string, error)) (string, error) {
-	values, err := c.remember(kind, api, []string{id}, func(string) ([]string, error) {
+	values, err := c.remember(kind, api, id, nameTime, func(string) ([]string, error) {
 		value, err := ask()
 		return []string{value}, err
 	})

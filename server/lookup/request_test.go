@@ -1,6 +1,7 @@
 package lookup
 
 import (
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -9,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"triphammer/factory/native"
 	"triphammer/server/secret"
 )
 
@@ -112,5 +114,43 @@ func TestRememberOne(t *testing.T) {
 	}
 	if _, err := c.Remember("account", API{}, "self", ask); err != nil || asked != 4 {
 		t.Errorf("asked %d times, %v", asked, err)
+	}
+}
+
+// TestRoleIsKept: a person's role is asked for once a minute, for each repository, person and credential, and a failure is
+// not kept (SPEC 24.1).
+func TestRoleIsKept(t *testing.T) {
+	now, asked, role := time.Date(2026, 11, 26, 12, 0, 0, 0, time.UTC), 0, "write"
+	api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		asked++
+		if role == "" {
+			w.WriteHeader(http.StatusBadGateway)
+		}
+		id := map[bool]int{true: 1001, false: 1002}[strings.Contains(r.URL.Path, "/ada/")]
+		_, _ = fmt.Fprintf(w, `{"permission":%q,"user":{"id":%d}}`, role, id)
+	}))
+	defer api.Close()
+	c := NewClient(func() time.Time { return now })
+	for i, step := range []struct {
+		args, secret, role string // role: what the API says from now on
+		later              time.Duration
+		want               string
+		asked              int
+	}{
+		{"acme/api ada 1001", "a", "write", 0, "[write]", 1},
+		{"acme/api ada 1001", "a", "read", roleTime - time.Second, "[write]", 1},
+		{"acme/api ada 1001", "a", "read", time.Second, "[read]", 2},
+		{"acme/api bob 1002", "a", "write", 0, "[write]", 3},
+		{"acme/web ada 1001", "a", "write", 0, "[write]", 4},
+		{"acme/api ada 1001", "b", "write", 0, "[write]", 5},
+		{"acme/api ada 1001", "a", "", 0, "[read]", 5},
+		{"acme/api ada 1001", "a", "", roleTime, "[]", 6},
+		{"acme/api ada 1001", "a", "write", 0, "[write]", 7},
+	} {
+		now, role = now.Add(step.later), step.role
+		roles, err := c.Ask(t.Context(), API{URL: api.URL, Secret: secret.New(step.secret)}, native.Question{Provider: "github", Name: "sender_permission", Args: step.args})
+		if got := fmt.Sprint(roles); got != step.want || asked != step.asked || (err != nil) != (step.want == "[]") {
+			t.Errorf("%d: %s, %v, asked %d times", i, got, err, asked)
+		}
 	}
 }

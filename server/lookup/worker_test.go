@@ -31,7 +31,7 @@ func (f *factories) API(_ context.Context, id store.DeliveryID) (API, error) {
 }
 
 func (f *factories) Decide(ctx context.Context, id store.DeliveryID, asked []store.Lookup) error {
-	_, _, err := f.store.Lookups.Record(ctx, id, asked, nil)
+	_, _, err := f.store.Lookups.Record(ctx, id, asked, nil, nil)
 	f.decided <- id
 	return err
 }

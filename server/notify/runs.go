@@ -46,7 +46,7 @@ func (t *Teller) Runs(cfg Runs) {
 			if err != nil {
 				return 0, err
 			}
-			return cfg.post(ctx, "msg_"+r.ID.String(), t.now(), body)
+			return cfg.Post(ctx, "msg_"+r.ID.String(), t.now(), body)
 		},
 		final: func(err error) bool { return errors.Is(err, answered(http.StatusGone)) },
 		tried: func(n store.Notice, status int, err error) {

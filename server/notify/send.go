@@ -25,8 +25,9 @@ type Hook struct {
 	Client *http.Client                          // from NewClient
 }
 
-// post sends a message. The id tells a receiver that a message arrived twice.
-func (h *Hook) post(ctx context.Context, id string, at time.Time, body []byte) (status int, err error) {
+// Post sends a message, and returns the status of the answer; 0: there was none. The id tells a receiver
+// that a message arrived twice. The error holds no part of the address but its origin.
+func (h *Hook) Post(ctx context.Context, id string, at time.Time, body []byte) (status int, err error) {
 	value, err := h.Secret(ctx)
 	if err != nil {
 		return 0, err

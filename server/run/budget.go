@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 
 	"triphammer/factory"
@@ -22,11 +23,31 @@ func (o OverBudget) Is(target error) bool { return target == task.ErrBudget }
 func Exceeded(spent store.Spending, usd float64, tokens int64, reached bool) string {
 	switch {
 	case usd > 0 && (spent.CostUSD > usd || reached && spent.CostUSD >= usd):
-		return dollars(spent.CostUSD) + " of " + dollars(usd) + " USD"
+		return usedUSD(spent, usd)
 	case tokens > 0 && (spent.Tokens > tokens || reached && spent.Tokens >= tokens):
-		return fmt.Sprintf("%d of %d tokens", spent.Tokens, tokens)
+		return usedTokens(spent, tokens)
 	}
 	return ""
+}
+
+func usedUSD(spent store.Spending, usd float64) string {
+	return dollars(spent.CostUSD) + " of " + dollars(usd) + " USD"
+}
+
+func usedTokens(spent store.Spending, tokens int64) string {
+	return fmt.Sprintf("%d of %d tokens", spent.Tokens, tokens)
+}
+
+// Used says how much of a limit the spending is.
+func Used(spent, limit store.Spending) string {
+	var parts []string
+	if limit.CostUSD > 0 {
+		parts = append(parts, usedUSD(spent, limit.CostUSD))
+	}
+	if limit.Tokens > 0 {
+		parts = append(parts, usedTokens(spent, limit.Tokens))
+	}
+	return strings.Join(parts, " and ")
 }
 
 func dollars(usd float64) string { return strconv.FormatFloat(usd, 'f', -1, 64) }

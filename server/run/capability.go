@@ -15,8 +15,8 @@ import (
 	"triphammer/applier"
 	"triphammer/factory"
 	"triphammer/server/githubapp"
+	"triphammer/server/run/price"
 	"triphammer/server/run/task"
-	"triphammer/server/secret"
 	"triphammer/server/store"
 	"triphammer/server/worker/harness"
 )
@@ -34,6 +34,9 @@ type Capabilities struct {
 	AgentEnv       []string             // names of variables of this server, for runs that ask for the worker's variables
 	MCPServers     map[string]MCPServer // by the identifiers of definitions (warpId)
 	CodeForges     map[string]string    // base URLs of code forges, by name in capitals
+	ModelProviders map[string]string    // addresses of the APIs of models, by the names of their providers
+	Prices         *price.Table         // of models; nil: those of this program
+	Models         []string             // that runs may use; * stands for any text; empty: all
 
 	LookPath func(string) (string, error) // finds a program as a run does; nil: exec.LookPath
 }
@@ -54,6 +57,7 @@ func (c *Capabilities) Hosts() []string {
 // definition which parts are left out, or mean something else on this server.
 func (c *Capabilities) Adapt(s *Spec) (warnings []string) {
 	warn := func(format string, args ...any) { warnings = append(warnings, fmt.Sprintf(format, args...)) }
+	s.here = c
 	s.Repositories = c.at(s.Repositories)
 	if s.Environment != nil {
 		e := *s.Environment
@@ -86,7 +90,7 @@ func (c *Capabilities) Adapt(s *Spec) (warnings []string) {
 				warn("mcpServers.%s: this server knows none by the identifier %s, so the agent does not get it (serve --mcp-servers)", m.Name, m.WarpID)
 				continue
 			}
-			known.Name = m.Name
+			known.Name, known.Outside = m.Name, nil // a request, too, names servers of the operator
 			m = known
 		}
 		servers = append(servers, m)
@@ -125,6 +129,8 @@ func (s *Spec) unused() string {
 		{"skills", len(s.Skills) > 0},
 		{"reasoningLevel", s.Harness.ReasoningLevel != ""},
 		{"budget", s.Budget != factory.Budget{}},
+		{"models", s.Environment != nil && len(s.Environment.Models) > 0},
+		{"hostedTools", s.Environment != nil && s.Environment.HostedTools},
 	} {
 		if one.set {
 			all = append(all, one.name)
@@ -176,9 +182,10 @@ func (s *Spec) RepositorySecrets() []string {
 	return slices.Compact(names)
 }
 
-// AllSecrets are the names of the granted secrets and of the repositories' credentials, sorted.
+// AllSecrets are the names of the granted secrets and of the credentials of repositories, of the model
+// and of services, sorted.
 func (s *Spec) AllSecrets() []string {
-	all := slices.Concat(s.Secrets, s.RepositorySecrets())
+	all := slices.Concat(s.Secrets, s.RepositorySecrets(), s.gatewaySecrets())
 	slices.Sort(all)
 	return slices.Compact(all)
 }
@@ -211,8 +218,7 @@ func (c *Capabilities) Lacks(s Spec, preflight func(*task.Task) (task.Place, err
 	if why := s.Unreachable(); why != "" {
 		fails(why)
 	}
-	t := &task.Task{}
-	s.Demand(t)
+	t := s.nominal()
 	agent := s.Start(t, "")
 	all = append(all, agent.Warnings...)
 	if len(t.Command) == 0 {
@@ -337,8 +343,7 @@ func (s *Spec) lacksAnywhere() []string {
 		return s.uncommanded()
 	}
 	s.MCPServers = slices.DeleteFunc(slices.Clone(s.MCPServers), func(m MCPServer) bool { return m.WarpID != "" })
-	t := &task.Task{}
-	s.Demand(t)
+	t := s.nominal()
 	agent := s.Start(t, "")
 	if len(t.Command) == 0 {
 		return []string{s.noAgent() + aRunFails}
@@ -421,11 +426,21 @@ func (d *Desk) Lacks(ctx context.Context, f *factory.Factory) func(*factory.Auto
 				is.set, is.app = d.look(ctx, name)
 				known[name] = is
 			}
-			if is.app && slices.Contains(spec.Secrets, name) {
+			if is.app && (slices.Contains(spec.Secrets, name) || slices.Contains(spec.gatewaySecrets(), name)) {
 				all = append(all, applier.Lack{Text: IsApp(name) + aRunFails})
 			}
 			if !is.set {
 				all = append(all, applier.Lack{Text: fmt.Sprintf("the secret %s is granted and not set (triphammer secrets set %s)", name, name) + aRunFails})
+			}
+		}
+		for _, name := range spec.OutsideSecrets() {
+			is, looked := known[name]
+			if !looked {
+				is.set, is.app = d.look(ctx, name)
+				known[name] = is
+			}
+			if !is.set {
+				all = append(all, applier.Lack{Text: fmt.Sprintf("mcpServers: a header refers to ${%s}, which is neither a variable of the environment nor a managed secret (triphammer secrets set %s)", name, name)})
 			}
 		}
 		return all
@@ -450,11 +465,7 @@ func (d *Desk) refuses(req *Request, spec Spec) error {
 	if len(req.MCPServers) == 0 {
 		return nil
 	}
-	t := &task.Task{Secrets: make(map[string]secret.Value)}
-	spec.Demand(t)
-	for _, name := range spec.Secrets {
-		t.Secrets[name] = secret.Value{}
-	}
+	t := spec.nominal()
 	for _, warning := range append(warnings, spec.Start(t, "").Warnings...) {
 		if strings.HasPrefix(warning, "mcpServers") {
 			return unsupported("config.mcp_servers", "%s", warning)
@@ -465,7 +476,7 @@ func (d *Desk) refuses(req *Request, spec Spec) error {
 
 // IsApp says why a run cannot be granted a secret.
 func IsApp(name string) string {
-	return fmt.Sprintf("the secret %s is a GitHub App, whose key no run gets: take it out of secrets and harness.auth, and name it as the secretName of a repository", name)
+	return fmt.Sprintf("the secret %s is a GitHub App, whose key no run gets: take it out of secrets, harness.auth and services, and name it as the secretName of a repository", name)
 }
 
 // look tells whether there is a managed secret of the name, and whether it is a GitHub App. If

@@ -31,6 +31,9 @@ func FromConversation(ctx context.Context, st *store.Store, of *store.Run, req R
 			return store.NewRun{}, refuse(f.field, "is not taken with a conversation, which has its own")
 		}
 	}
+	if of.State == store.Blocked {
+		return store.NewRun{}, &RefusedError{Conflict: true, Detail: fmt.Sprintf("run %s waits for a person to approve it: it has no conversation yet", of.ID)}
+	}
 	spec, err := SpecOf(ctx, st, of)
 	if err != nil {
 		return store.NewRun{}, err

@@ -36,11 +36,15 @@ const (
 // FromAutomation makes the run of an automation, which a delivery or a tick of a
 // schedule starts.
 func FromAutomation(r *applier.Revision, a *applier.Automation, source string) store.NewRun {
-	return store.NewRun{
+	made := store.NewRun{
 		Factory: r.Factory, Automation: a.Def.Name, Source: source, Title: a.Def.Name, CreatorKind: "automation", CreatorName: a.Def.Name,
 		Commit: r.Commit.Hash, SpecHash: a.SpecHash, MaxPerHour: a.Def.MaxRunsPerHour, MaxPerPerson: a.Def.MaxPerPerson,
 		Overflow: a.Def.Overflow, PerSubject: a.Def.PerSubject, Settle: a.Def.Settle,
 	}
+	if a.Def.Approval.Start {
+		made.Approval = &store.NewApproval{For: a.Def.Approval.Timeout}
+	}
+	return made
 }
 
 // ByHand asks for a run of an automation, as if it had been triggered.
@@ -56,6 +60,7 @@ type ByHand struct {
 func FromHand(r *applier.Revision, a *applier.Automation, req ByHand) (store.NewRun, error) {
 	made := FromAutomation(r, a, store.SourceAPI)
 	made.CreatorKind, made.CreatorName = req.Caller.CreatorKind, req.Caller.CreatorName
+	made.Approval = nil // whoever starts it has approved it by that
 	if title := (&Request{Title: req.Title}).title(); title != "" {
 		made.Title = title
 	}
@@ -437,7 +442,7 @@ func (req *Request) grant(s *Spec) error {
 	switch {
 	case name == "":
 		return unsupported(auth, "they have none for the harness of this run, which is %q: set config.harness.type", s.Harness.Type)
-	case !slices.Contains(s.Secrets, name):
+	case name != s.Harness.AuthSecret && !slices.Contains(s.Secrets, name):
 		return unsupported(auth, "the definitions do not grant the secret %s to this run, and a request cannot", name)
 	}
 	s.Harness.AuthSecret, s.Harness.AuthWorker = name, false

@@ -102,6 +102,13 @@ type Observation struct {
 	Used                store.Spending // since the last observation
 	Ended               store.RunState
 	Took                time.Duration // with Ended: the duration of its last attempt
+
+	// These are of a request to a model that a gateway has carried. With Model, they tell of it.
+	Model  string // as the run named it
+	Priced bool   // the model has a price, and so its name is no stranger's
+	Tokens task.Tokens
+	Failed bool          // the provider did not answer
+	First  time.Duration // the time to the first token; 0: there was no token
 }
 
 // Wake tells the worker of this process that runs may have been enqueued. It never blocks.
@@ -141,11 +148,23 @@ func (d *Desk) Stopped(ctx context.Context, ids []store.RunID) {
 	for _, id := range ids {
 		r, err := d.cfg.Store.Runs.Get(ctx, id)
 		if err != nil { // a worker stops it all the same when it renews its lease
-			d.cfg.Logger.Warn("reading a run that was cancelled in favour of a newer one", "run", id, "error", err)
+			d.cfg.Logger.Warn("reading a run that was cancelled in favour of a newer run", "run", id, "error", err)
 			continue
 		}
 		d.stopped(r, store.StopCancel)
 	}
+}
+
+// Decide decides what waits of a run for a person, as store.Approvals.Decide, and does what follows.
+func (d *Desk) Decide(ctx context.Context, asked store.Decision) (*store.Run, error) {
+	r, stopped, err := d.cfg.Store.Approvals.Decide(ctx, asked)
+	if err != nil {
+		return nil, err
+	}
+	d.feed.Notify(r.ID)
+	d.Wake()
+	d.Stopped(context.WithoutCancel(ctx), stopped)
+	return r, nil
 }
 
 // stopped does what follows from a run that was asked to stop in the store.

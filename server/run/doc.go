@@ -24,6 +24,9 @@
 //
 //	(created)    a delivery, a request or a tick of a schedule
 //	    |
+//	    |          if it waits for a person: BLOCKED, until store.Approvals.Decide or Expire;
+//	    |          declined, or not decided in time ----------------> CANCELLED
+//	    |
 //	    v
 //	QUEUED ------- Desk.Cancel, store.Runs.Stop ------------------> CANCELLED
 //	 ^  |

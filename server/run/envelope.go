@@ -62,12 +62,13 @@ func (s *Spec) attached() string {
 }
 
 // WholePrompt is the complete prompt of a run: the agent's own, then the
-// automation's, then the envelope if a delivery started it.
+// automation's, then the envelope if a delivery started it, and what the run replies to.
 func (s *Spec) WholePrompt(webhook, deliveryID string, headers map[string]string) string {
 	parts := []string{s.AgentPrompt, s.Prompt, s.attached()}
 	if deliveryID != "" {
 		parts = append(parts, Envelope(webhook, deliveryID, headers))
 	}
+	parts = append(parts, s.Reply)
 	var b strings.Builder
 	for _, p := range parts {
 		if p = strings.TrimSpace(p); p == "" {

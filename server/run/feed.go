@@ -183,7 +183,7 @@ type News struct {
 }
 
 // Follow calls tell once with each thing that happens to a run after a position, in order:
-// QUEUED, INPROGRESS, the events of its transcript, and its end. It returns after the end,
+// BLOCKED or QUEUED, INPROGRESS, the events of its transcript, and its end. It returns after the end,
 // or when ctx ends or tell fails. Until then it also calls tell with nil, once per quiet.
 func (f *Feed) Follow(ctx context.Context, runID store.RunID, from Position, quiet time.Duration, tell func(*News) error) error {
 	t, leave := f.join(ctx, runID)
@@ -221,7 +221,10 @@ func (f *Feed) catchUp(ctx context.Context, run *store.Run, events []store.Event
 		more := at.Seq < last || run.State.Terminal() && s != run.State
 		return tell(&News{Position: *at, Run: run, State: s, Last: !more})
 	}
-	if at.State == "" {
+	switch {
+	case at.State == "" && run.State == store.Blocked:
+		return state(store.Blocked)
+	case at.State == "", at.State == store.Blocked && (!run.State.Terminal() || !run.StartedAt.IsZero()) && run.State != store.Blocked:
 		if err := state(store.Queued); err != nil {
 			return err
 		}

@@ -26,7 +26,7 @@ func (d *Desk) Takes(ctx context.Context, r *store.Run) ([]string, error) {
 	}
 	takes := []string{}
 	switch r.State {
-	case store.Queued:
+	case store.Queued, store.Blocked:
 		takes = append(takes, AskCancel)
 	case store.InProgress:
 		takes = append(takes, AskCancel, AskInterrupt)
@@ -57,7 +57,7 @@ func (d *Desk) Takes(ctx context.Context, r *store.Run) ([]string, error) {
 
 // goesOn tells whether another run can go on in the conversation of the run.
 func (d *Desk) goesOn(ctx context.Context, r *store.Run, spec *Spec) (bool, error) {
-	if !spec.Sessions() {
+	if !spec.Sessions() || r.State == store.Blocked {
 		return false, nil
 	}
 	switch err := d.unusable(ctx, r); {

@@ -10,7 +10,9 @@ import (
 	"time"
 
 	"triphammer/factory"
+	"triphammer/schema/output"
 	"triphammer/server/run/task"
+	"triphammer/server/secret"
 	"triphammer/server/worker/harness"
 )
 
@@ -38,6 +40,7 @@ type Spec struct {
 	Arch                    string               `json:"arch,omitempty"`           // of the runner: x86_64, aarch64 or any
 	Limits                  task.Limits          `json:"limits,omitzero"`          // of runner and environment: the lower of each
 	Budget                  factory.Budget       `json:"budget,omitzero"`          // of environment and automation: the lower of each
+	Push                    factory.Push         `json:"push,omitzero"`
 	Retry                   Retry                `json:"retry,omitzero"`
 	WorkerHost              string               `json:"worker_host,omitempty"` // the run waits for a worker of this name
 	TrustRepositorySettings bool                 `json:"trust_repository_settings,omitempty"`
@@ -47,6 +50,10 @@ type Spec struct {
 
 	// Mode is ModePlan, or empty: normal.
 	Mode string `json:"mode,omitempty"`
+	// Outputs are what the agent may ask the server to do (SPEC 23.1).
+	Outputs output.Allowed `json:"outputs,omitempty"`
+	// Waits is for how long what leaves the run waits for a person; 0: it does not.
+	Waits time.Duration `json:"waits,omitempty"`
 	// Asked are the skills that the run must work by.
 	Asked []task.AskedSkill `json:"asked_skills,omitempty"`
 
@@ -55,6 +62,11 @@ type Spec struct {
 
 	// Config is what a caller of the run API posted, kept to be shown again.
 	Config json.RawMessage `json:"config,omitempty"`
+
+	// Reply is what Replied says of a run; no spec keeps it.
+	Reply string `json:"-"`
+
+	here *Capabilities // of this server, once Adapt has been called
 
 	// Problem says why a run of this spec cannot start. The run FAILS with this text (SPEC
 	// 2.2a). It is empty if no problem is known.
@@ -88,6 +100,9 @@ type Environment struct {
 	NetworkOff    bool                 `json:"network_off,omitempty"`
 	NetworkHosts  []string             `json:"network_hosts,omitempty"`
 	Isolation     string               `json:"isolation,omitempty"`
+	Services      []factory.Service    `json:"services,omitempty"`
+	Models        []string             `json:"models,omitempty"`
+	HostedTools   bool                 `json:"hosted_tools,omitempty"`
 }
 
 // SpecFor makes the spec of an automation. If something keeps its runs from starting, Problem
@@ -98,7 +113,10 @@ func SpecFor(f *factory.Factory, a *factory.Automation) Spec {
 		s.Agent, s.AgentPrompt = agent.Name, agent.Prompt
 	}
 	s.settle(f, a.Settings)
-	s.Retry, s.Budget = a.Retry, lowerBudget(s.Budget, a.Budget)
+	if s.Outputs = a.Outputs; a.Approval.Outputs {
+		s.Waits = a.Approval.Timeout
+	}
+	s.Retry, s.Budget, s.Push = a.Retry, lowerBudget(s.Budget, a.Budget), a.Push
 	return s
 }
 
@@ -111,6 +129,8 @@ func (s *Spec) Demand(t *task.Task) {
 		}
 		t.Repositories = append(t.Repositories, task.Repository{URL: r.URL, Ref: r.Ref, Path: r.Path, Secret: r.Secret, ReadOnly: r.ReadOnly()})
 	}
+	p := s.Push.WithDefaults()
+	t.Pushes = task.Pushes{Branches: p.Branches, Tags: p.Tags, Max: int(p.Max), MaxBytes: p.MaxBytes, Waits: s.Waits}
 	t.Limits, t.DockerImage, t.TrustRepositorySettings = s.Limits, s.DockerImage, s.TrustRepositorySettings
 	e := s.Environment
 	if e == nil {
@@ -139,9 +159,6 @@ func DecodeSpec(data []byte) (Spec, error) {
 func (s *Spec) settle(f *factory.Factory, settings factory.Settings) {
 	s.Harness, s.WorkerHost = settings.Harness, settings.WorkerHost
 	s.Secrets = slices.Concat(f.Secrets, settings.Secrets)
-	if settings.Harness.AuthSecret != "" {
-		s.Secrets = append(s.Secrets, settings.Harness.AuthSecret)
-	}
 	s.MCPServers = mergedServers(f.MCPServers, settings.MCPServers)
 	for _, skill := range f.SkillsOf(s.Agent) {
 		s.Skills = append(s.Skills, *skill)
@@ -234,6 +251,9 @@ func environmentOf(f *factory.Factory, e *factory.Environment) *Environment {
 		NetworkOff:    e.Network.Off,
 		NetworkHosts:  e.Network.Hosts,
 		Isolation:     e.Isolation,
+		Services:      e.Services,
+		Models:        e.Models,
+		HostedTools:   e.HostedTools,
 	}
 }
 
@@ -249,20 +269,52 @@ func (s *Spec) Times() (timeout, idle time.Duration) {
 // that goes on; empty: a new conversation begins. The environment's own command overrides the
 // harness, because its author knows the machine; then the result has nothing about the agent.
 func (s *Spec) Start(t *task.Task, session string) harness.Start {
+	served := s.serve(t)
 	if s.Commanded() {
 		t.Command = s.Environment.Command
-		return harness.Command(t.Command)
+		agent := harness.Command(t.Command)
+		if v, is := t.Credentials[s.Harness.AuthSecret]; is && !v.IsZero() {
+			t.Secrets[s.Harness.AuthSecret] = v
+			agent.Notes = []string{"a key of the model is inside this run, where its agent can read it: " + s.Harness.AuthSecret + " (the environment has a command of its own)"}
+		}
+		return agent
 	}
 	h := harness.Named(s.Harness.Type)
 	if h == nil {
 		return harness.Start{}
 	}
-	agent := h.Start(harness.Request{
+	r := harness.Request{
 		Command: s.Harness.Command, Model: s.Harness.Model, ReasoningLevel: s.Harness.ReasoningLevel,
 		MCPServers: s.MCPServers, Skills: s.Skills, Budget: s.Budget,
-		Auth: t.Secrets[s.Harness.AuthSecret], Env: t.Env, Secrets: t.Secrets,
+		Auth: t.Credentials[s.Harness.AuthSecret], AuthName: s.Harness.AuthSecret, Env: t.Env, Secrets: t.Secrets,
 		Plan: s.Mode == ModePlan, Session: session, TrustRepositorySettings: s.TrustRepositorySettings,
-	})
+		Outside: make(map[string]secret.Value),
+	}
+	if granted, is := t.Secrets[s.Harness.AuthSecret]; is && r.Auth.IsZero() {
+		r.Auth = granted // of a spec that an older program made, or granted
+	}
+	for _, name := range s.OutsideSecrets() {
+		if v, is := t.Credentials[name]; is {
+			r.Outside[name] = v
+		}
+	}
+	if e := s.Environment; e != nil {
+		if r.Extras = e.HostedTools; len(e.Models) > 0 {
+			r.Models = append(r.Models, e.Models)
+		}
+	}
+	if s.here != nil {
+		r.Providers = s.here.ModelProviders
+		if len(s.here.Models) > 0 {
+			r.Models = append(r.Models, s.here.Models)
+		}
+		if s.Harness.AuthWorker {
+			r.Worker = s.here.AgentEnv
+		}
+	}
+	agent := h.Start(r)
+	agent.Warnings = append(served, agent.Warnings...)
+	t.Services = append(t.Services, agent.Services...)
 	t.Program = agent.Program
 	t.Command, t.Env, t.Secrets, t.Files = agent.Command, agent.Env, agent.Secrets, append(t.Files, agent.Files...)
 	return agent

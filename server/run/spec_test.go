@@ -104,7 +104,7 @@ func TestSpecOfEachKey(t *testing.T) {
 	}
 	big := runner("big", "platform: {linux: {dockerImage: i1}, arch: aarch64}\ninstanceShape: {vcpus: 4, memoryGb: 2}\nsetupCommands: [a, b]")
 	repository := factory.Repository{URL: "https://github.com/acme/app.git", Forge: "GITHUB"}
-	docs := MCPServer{Name: "docs", URL: "https://mcp.example.com/", Headers: map[string]string{"A": "${TOKEN}"}}
+	docs := MCPServer{Name: "docs", URL: "https://mcp.example.com/", Headers: map[string]string{"A": "${TOKEN}"}, Outside: []string{"TOKEN"}}
 	local := MCPServer{Name: "local", Command: "run", Args: []string{"-x"}, Env: map[string]string{"B": "c"}}
 	const servers = "{docs: {url: 'https://mcp.example.com/', headers: {A: '${TOKEN}'}}, local: {command: run, args: [-x], env: {B: c}}}"
 	sum := func(text string) string { return fmt.Sprintf("%x", sha256.Sum256([]byte(text))) }
@@ -157,7 +157,7 @@ func TestSpecOfEachKey(t *testing.T) {
 		{
 			"a credential", agent("harness: {type: codex, auth: {source: managedSecret, secretName: K}}"),
 			func(s Spec) any { return []any{s.Harness.AuthSecret, s.Secrets} },
-			[]any{"K", []string{"DB", "K", "SHARED", "TOKEN"}},
+			[]any{"K", []string{"DB", "SHARED", "TOKEN"}}, // the key stays outside
 		},
 		{"a worker's credential", agent("workerHost: h", "harness: {type: codex, auth: {source: workerEnvironment}}"), func(s Spec) any { return s.Harness.AuthWorker }, true},
 		{"an agent of the protocol", agent("harness: {type: acp, command: [run, --acp]}"), func(s Spec) any { return s.Harness }, factory.Harness{Type: "acp", Command: []string{"run", "--acp"}}},
@@ -192,17 +192,19 @@ func TestSpecOfEachKey(t *testing.T) {
 	}
 }
 
-// TestDemand: the task has what the spec says of runner and environment.
+// TestDemand: the task has what the spec says of runner, environment and pushes.
 func TestDemand(t *testing.T) {
 	s := Spec{
 		Repositories: []factory.Repository{{URL: "u", Ref: "r", Path: "p", Forge: "GITHUB", Secret: "S", Access: "read"}}, SetupCommands: []string{"runner"}, DockerImage: "i", Limits: task.Limits{CPUs: 2}, TrustRepositorySettings: true,
 		Environment: &Environment{SetupCommands: []string{"environment"}, NetworkOff: true, Isolation: "bubblewrap", Env: map[string]string{"A": "b"}},
+		Push:        factory.Push{Tags: []string{"v*"}, Max: 7},
 	}
 	got := &task.Task{}
 	s.Demand(got)
 	want := &task.Task{
 		Repositories: []task.Repository{{URL: "u", Ref: "r", Path: "p", Secret: "S", ReadOnly: true}}, Setup: []string{"runner", "environment"}, DockerImage: "i", Limits: task.Limits{CPUs: 2}, TrustRepositorySettings: true,
 		Network: task.Network{Off: true}, Isolation: "sandbox", Env: map[string]string{"A": "b"},
+		Pushes: task.Pushes{Branches: []string{"triphammer/*", task.EventBranch}, Tags: []string{"v*"}, Max: 7, MaxBytes: 64 << 20},
 	}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("%+v, want %+v", got, want)
@@ -234,9 +236,13 @@ func TestSpecProblems(t *testing.T) { // SPEC 2.2a, 2.2e
 
 func TestStart(t *testing.T) { // SPEC 9.4
 	s := Spec{Harness: factory.Harness{Type: "claude", Model: "opus", AuthSecret: "KEY"}, Environment: &Environment{}}
-	work := &task.Task{Secrets: map[string]secret.Value{"KEY": secret.New("v")}, Env: map[string]string{"A": "b"}}
-	if agent := s.Start(work, ""); agent.Parse == nil || work.Command[0] != "claude" || work.Secrets["ANTHROPIC_API_KEY"].Reveal() != "v" || work.Env["A"] != "b" {
-		t.Errorf("%q %v %v", work.Command, work.Secrets, work.Env)
+	work := &task.Task{Secrets: make(map[string]secret.Value), Credentials: map[string]secret.Value{"KEY": secret.New("v")}, Env: map[string]string{"A": "b"}}
+	agent := s.Start(work, "")
+	if agent.Parse == nil || work.Command[0] != "claude" || len(work.Services) != 1 || work.Env["A"] != "b" || work.Secrets["KEY"].Reveal() != "" {
+		t.Fatalf("%q %v %v", work.Command, work.Secrets, work.Env)
+	}
+	if to := work.Services[0]; to.URL != "https://api.anthropic.com" || to.Header["X-Api-Key"].Reveal() != "v" || work.Secrets["ANTHROPIC_API_KEY"].Reveal() != to.Token || work.Secrets["ANTHROPIC_BASE_URL"].Reveal() != to.Address() {
+		t.Errorf("%+v", to)
 	}
 	s.Environment.Command = []string{"own"}
 	if agent := s.Start(work, ""); agent.Parse != nil || work.Command[0] != "own" {

@@ -24,6 +24,7 @@ type Redactor struct {
 	forms   map[uint32][]form // by their first bytes
 	starts  map[string]bool   // beginnings of forms that are shorter than the index
 	present [1 << 16 / 64]uint64
+	only    bool // no text is hidden but the values
 }
 
 // indexed is how many bytes of a text the index looks at. No form is shorter.
@@ -53,6 +54,14 @@ func NewRedactor(values ...Value) *Redactor {
 	for start := range tokens {
 		r.mark(start)
 	}
+	return r
+}
+
+// NewExact makes a Redactor that hides the values and no other credentials: for text that others
+// work with.
+func NewExact(values ...Value) *Redactor {
+	r := NewRedactor(values...)
+	r.only = true
 	return r
 }
 
@@ -151,14 +160,14 @@ func (s *scan) last(text []byte) [2]byte {
 // hide more bytes.
 func (r *Redactor) at(text []byte, before [2]byte) (n int, open bool) {
 	if len(text) < indexed {
-		return 0, r.starts[string(text)] || follows(before) && tokenStarts[string(text)]
+		return 0, r.starts[string(text)] || !r.only && follows(before) && tokenStarts[string(text)]
 	}
 	start := binary.LittleEndian.Uint32(text)
 	for _, f := range r.forms[start] {
 		length, more := f.match(text)
 		n, open = max(n, length), open || more
 	}
-	if follows(before) {
+	if !r.only && follows(before) {
 		for _, match := range tokens[start] {
 			length, more := match(text)
 			n, open = max(n, length), open || more

@@ -23,11 +23,14 @@ import (
 	"triphammer/server/api"
 	"triphammer/server/delivery"
 	"triphammer/server/secret"
+	"triphammer/server/store"
 )
 
 const (
 	maxFrame  = 4 << 20 // bytes of one message: far more than an accepted payload, so that a larger one is recorded
 	maxAnswer = 64 << 10
+
+	maxWhispers = 4 // at the same time, over one connection
 )
 
 // refusal is what Slack did in place of opening a connection, or of going on with one.
@@ -42,7 +45,9 @@ func (r *refusal) Error() string { return r.text }
 // connection is one connection to Slack. leaving is closed when Slack is about to close it.
 type connection struct {
 	*websocket.Conn
-	leaving chan struct{}
+	leaving  chan struct{}
+	beside   sync.WaitGroup // what runs beside it
+	whispers chan struct{}  // full if as many people are told something as can be at the same time
 }
 
 // open opens a connection, and returns after Slack's greeting.
@@ -76,7 +81,7 @@ func (m *Manager) open(ctx context.Context, t target) (*connection, error) {
 		_ = ws.CloseNow()
 		return nil, err
 	}
-	return &connection{ws, make(chan struct{})}, nil
+	return &connection{Conn: ws, leaving: make(chan struct{}), whispers: make(chan struct{}, maxWhispers)}, nil
 }
 
 // passing are the errors of Slack that pass by themselves.
@@ -212,14 +217,13 @@ func (e envelope) disconnected() error {
 // serve takes what comes over a connection until it ends, and closes it.
 func (m *Manager) serve(ctx context.Context, c *connection, t target) error {
 	ctx, cancel := context.WithCancel(ctx)
-	var pings sync.WaitGroup
 	defer func() {
 		cancel()
-		pings.Wait()
+		c.beside.Wait()
 		_ = c.CloseNow()
 	}()
 	silent := false
-	pings.Go(func() {
+	c.beside.Go(func() {
 		if m.keepAlive(ctx, c) != nil && ctx.Err() == nil {
 			silent = true
 			cancel()
@@ -229,7 +233,7 @@ func (m *Manager) serve(ctx context.Context, c *connection, t target) error {
 		e, err := read(ctx, c.Conn)
 		if err != nil {
 			cancel()
-			pings.Wait()
+			c.beside.Wait()
 			if silent {
 				err = &refusal{text: "Slack did not answer a ping"}
 			}
@@ -275,12 +279,13 @@ func (m *Manager) keepAlive(ctx context.Context, c *connection) error {
 // take receives the delivery of an envelope, and acknowledges the envelope if the delivery was
 // recorded, even if it was refused: it would be refused again. Slack sends again what is not
 // acknowledged. The error says that the connection is broken.
-func (m *Manager) take(ctx context.Context, c *connection, t target, e envelope) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), m.times.take) // what began before the end is acknowledged
+func (m *Manager) take(serving context.Context, c *connection, t target, e envelope) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(serving), m.times.take) // what began before the end is acknowledged
 	defer cancel()
 	now := m.Now().UTC()
 	m.change(t.uid, func(state *api.Connection) { state.LastEnvelope = &now })
-	answer := m.Receive(ctx, request(t.uid, e))
+	r := request(t.uid, e)
+	answer := m.Receive(ctx, r)
 	switch answer.Status {
 	case http.StatusAccepted, http.StatusBadRequest, http.StatusRequestEntityTooLarge:
 	case http.StatusNotFound: // disabled or paused meanwhile
@@ -294,30 +299,105 @@ func (m *Manager) take(ctx context.Context, c *connection, t target, e envelope)
 	if err := c.Write(ctx, websocket.MessageText, slices.Concat([]byte(`{"envelope_id":`), id, []byte(`}`))); err != nil {
 		return errors.New("the connection broke off")
 	}
+	if _, why, refused := strings.Cut(answer.Decided, store.DecidesNothing); refused {
+		m.whisper(serving, c, t, r, "This decides nothing: "+why)
+	}
 	return nil
 }
 
-// request is the delivery of an envelope, as Slack would bring it to a URL. What is no event is a
-// form there, and refused.
+// whisper tells whoever has clicked why that decides nothing. It is tried once, beside the connection, and left out
+// if too many are told already.
+func (m *Manager) whisper(ctx context.Context, c *connection, t target, r *delivery.Request, why string) {
+	click, err := r.ReadBody(delivery.MaxBody)
+	if err != nil {
+		return
+	}
+	select {
+	case c.whispers <- struct{}{}:
+	default:
+		return
+	}
+	c.beside.Go(func() {
+		defer func() { <-c.whispers }()
+		ctx, cancel := context.WithTimeout(ctx, m.times.take)
+		defer cancel()
+		if err := m.Whisper(ctx, t.uid, click, why); err != nil && ctx.Err() == nil {
+			m.Logger.Warn("a person could not be told why a click decides nothing", "factory", t.factory, "webhook", t.webhook, "error", err)
+		}
+	})
+}
+
+// request is the delivery of an envelope, as Slack would bring it to a URL. What is neither an event nor a click on
+// a button of ours is a form there, and refused.
 func request(uid string, e envelope) *delivery.Request {
-	r := &delivery.Request{
-		UID: uid, Connected: true, Header: http.Header{"Content-Type": {"application/json"}}, ContentLength: int64(len(e.Payload)),
-		ReadBody: func(int64) ([]byte, error) { return e.Payload, nil },
-	}
+	r := &delivery.Request{UID: uid, Connected: true, Header: http.Header{"Content-Type": {"application/json"}}, ContentLength: int64(len(e.Payload))}
+	body, id, detail := e.Payload, "", ""
 	var event struct {
-		ID string `json:"event_id"`
+		ID   string `json:"event_id"`
+		Type string
 	}
+	_ = json.Unmarshal(e.Payload, &event) // of something else, nothing is known
 	switch {
+	case e.Type == "interactive" && event.Type == "block_actions":
+		if body, id = click(e.Payload); body == nil {
+			detail = "it is no click on a button below an answer of this server, so it decides nothing"
+		}
+	case e.Type == "interactive" && event.Type != "":
+		detail = "Slack's " + word(event.Type) + " is no event and no button of an answer, so it starts nothing"
 	case e.Type != "events_api":
-		r.ReadBody = func(int64) ([]byte, error) {
-			return nil, &delivery.BodyError{Reason: delivery.ReasonMalformed, Detail: "Slack's " + word(e.Type) + " is no event, so it starts nothing", Got: r.ContentLength}
-		}
+		detail = "Slack's " + word(e.Type) + " is no event, so it starts nothing"
 	case len(e.Payload) == 0 || bytes.Equal(e.Payload, []byte("null")):
-		r.ReadBody = func(int64) ([]byte, error) {
-			return nil, &delivery.BodyError{Reason: delivery.ReasonMalformed, Detail: "the envelope has no payload"}
+		detail = "the envelope has no payload"
+	default:
+		id = event.ID
+	}
+	if id != "" {
+		r.Header.Set(factory.SenderIDHeader, id)
+	}
+	r.ReadBody = func(int64) ([]byte, error) {
+		if detail != "" {
+			return nil, &delivery.BodyError{Reason: delivery.ReasonMalformed, Detail: detail, Got: r.ContentLength}
 		}
-	case json.Unmarshal(e.Payload, &event) == nil && event.ID != "":
-		r.Header.Set(factory.SenderIDHeader, event.ID)
+		return body, nil
 	}
 	return r
+}
+
+// click is what is kept of a click on a button of an answer, and its identity; nil: it is none. Slack's payload, by
+// https://docs.slack.dev/reference/interaction-payloads/block_actions-payload, also has an address to which whoever
+// knows it can write, and the whole message.
+func click(payload []byte) (kept []byte, id string) {
+	type named struct {
+		ID   string `json:"id"`
+		Name string `json:"name,omitempty"`
+	}
+	var c struct {
+		Type      string `json:"type"`
+		Team      named  `json:"team"`
+		User      named  `json:"user"`
+		Container struct {
+			Type    string `json:"type"`
+			Channel string `json:"channel_id"`
+			Message string `json:"message_ts"`
+			Thread  string `json:"thread_ts,omitempty"`
+		} `json:"container"`
+		Actions []struct {
+			ID    string `json:"action_id"`
+			Value string `json:"value"`
+			At    string `json:"action_ts"`
+		} `json:"actions"`
+	}
+	if json.Unmarshal(payload, &c) != nil || len(c.Actions) != 1 || c.Container.Type != "message" || c.Container.Message == "" || c.User.ID == "" || c.Team.ID == "" {
+		return nil, ""
+	}
+	command, is := native.Commanded(c.Actions[0].Value)
+	if button := map[bool]string{true: native.SlackApprove, false: native.SlackDecline}[command.Approve]; !is || c.Actions[0].ID != button {
+		return nil, ""
+	}
+	kept, err := json.Marshal(c)
+	slack := native.ByProvider("slack")
+	if p := slack.Read(native.Delivery{Body: kept}); err == nil && p.Is(slack.Click) {
+		return kept, slack.Click.Identity(p)
+	}
+	return nil, ""
 }

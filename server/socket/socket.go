@@ -22,7 +22,7 @@ import (
 	"triphammer/applier"
 	"triphammer/server/api"
 	"triphammer/server/delivery"
-	"triphammer/server/lookup"
+	"triphammer/server/githubapp"
 	"triphammer/server/secret"
 	"triphammer/server/store"
 )
@@ -32,6 +32,8 @@ type Config struct {
 	Live    *applier.Live
 	Store   *store.Store
 	Receive func(context.Context, *delivery.Request) delivery.Answer
+	// Whisper tells whoever made a click why it decides nothing.
+	Whisper func(ctx context.Context, uid string, click []byte, why string) error
 	Now     func() time.Time
 	Logger  *slog.Logger
 }
@@ -69,7 +71,7 @@ type Manager struct {
 func New(cfg Config) *Manager {
 	return &Manager{
 		Config: cfg, times: defaultTimes, wake: make(chan struct{}, 1), states: make(map[string]api.Connection),
-		http: &http.Client{Transport: lookup.Transport(), CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }},
+		http: githubapp.Client(),
 	}
 }
 
@@ -209,6 +211,8 @@ func (m *Manager) wanted(ctx context.Context) (map[string]target, error) {
 		switch user := users[value.Value]; {
 		case !ok:
 			m.failed(t, fmt.Errorf("there is no managed secret %s; set it (triphammer secrets set %[1]s)", w.Def.AppTokenName))
+		case githubapp.Is(value.Value): // set after the apply, which refuses it
+			m.failed(t, fmt.Errorf("the secret %s is a GitHub App, whose key is sent nowhere: set an app-level token (triphammer secrets set %[1]s)", w.Def.AppTokenName))
 		case user != nil:
 			m.failed(t, fmt.Errorf("the webhook %s of the factory %s has a connection with the same token, and Slack gives each event to one connection only", user.Def.Name, user.Factory))
 		default:

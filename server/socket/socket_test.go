@@ -17,6 +17,7 @@ import (
 	"github.com/coder/websocket"
 
 	"triphammer/applier"
+	"triphammer/factory/native"
 	"triphammer/server/delivery"
 	"triphammer/server/secret"
 	"triphammer/server/socket/sockettest"
@@ -201,7 +202,7 @@ func TestEvents(t *testing.T) {
 		t.Errorf("an event that comes again: %+v", d)
 	}
 	for kind, payload := range map[string]string{"interactive": `{"type":"block_actions"}`, "slash_commands": `{"command":"/do"}`, "new_kind": `[1]`, "odd\n": `{}`} {
-		if d := take("e3-"+strings.TrimSpace(kind), kind, payload); d.Outcome != store.RejectedInvalidJSON || d.Size != int64(len(payload)) || !strings.Contains(d.Detail, "is no event") || strings.Contains(d.Detail, "\n") {
+		if d := take("e3-"+strings.TrimSpace(kind), kind, payload); d.Outcome != store.RejectedInvalidJSON || d.Size != int64(len(payload)) || !strings.Contains(d.Detail, "is no ") || strings.Contains(d.Detail, "\n") {
 			t.Errorf("%s: %+v", kind, d)
 		}
 	}
@@ -488,6 +489,11 @@ func TestFollow(t *testing.T) {
 	}
 	f.set("OTHER", appToken)
 	f.until("the shared token is told", func() bool { return strings.Contains(f.State("whk_other").Error, "the same token") })
+	f.set("OTHER", `{"githubApp": {"id": 1, "key": "x"}}`)
+	f.until("the App is told", func() bool { return strings.Contains(f.State("whk_other").Error, "is a GitHub App") })
+	if n := f.slack.Asked(); n != 2 {
+		t.Errorf("Slack was asked %d times, also with the key of an App", n)
+	}
 	f.set("OTHER", "xapp-other")
 	other := f.slack.Next()
 
@@ -635,6 +641,26 @@ func FuzzEnvelope(f *testing.F) {
 		var header http.Header = r.Header
 		if len(header.Get("X-Service-Delivery-Id")) > len(text) {
 			t.Error("an identity that nobody sent")
+		}
+	})
+}
+
+// FuzzClick: whatever comes, what is kept of a click has one action with the reply that it stands for, an identity, and
+// nothing else of the payload (SPEC 26.2).
+func FuzzClick(f *testing.F) {
+	f.Add([]byte(`{"type":"block_actions","token":"t","response_url":"https://x.example","team":{"id":"T1"},"user":{"id":"U1"},"container":{"type":"message","message_ts":"1.2","channel_id":"C1"},"actions":[{"action_id":"triphammer_approve","value":"triphammer approve ABCD2345","action_ts":"3.4"}]}`))
+	f.Add([]byte(`{"type":"block_actions","actions":null}`))
+	f.Fuzz(func(t *testing.T, payload []byte) {
+		kept, id := click(payload)
+		if kept == nil {
+			return
+		}
+		c, who, ok := native.ByProvider("slack").Commanded(native.Delivery{Body: kept})
+		if !ok || len(c.Code) != 8 || who.Login == "" || id == "" || bytes.Contains(kept, []byte(`"response_url":`)) {
+			t.Errorf("%s is kept as %s, %q", payload, kept, id)
+		}
+		if again, same := click(kept); !bytes.Equal(again, kept) || same != id {
+			t.Errorf("%s becomes %s", kept, again)
 		}
 	})
 }

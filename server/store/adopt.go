@@ -17,6 +17,7 @@ func (s *Leases) Adopt(ctx context.Context, seen []Held, worker string, d time.D
 		adopted = nil
 		now := s.Now()
 		for _, h := range seen {
+			before := len(adopted)
 			err := tx.Each(`UPDATE runs SET worker = $1, lease_token = lease_token + 1, lease_until = $2, updated_at = $3
 				WHERE id = $4 AND state = 'INPROGRESS' AND state <> 'QUEUED' AND lease_token = $5 AND lease_until = $6 RETURNING lease_token`,
 				[]any{worker, micros(now.Add(d)), s.stamp(tx), h.RunID, h.Token, h.Until}, func(rows *sql.Rows) (bool, error) {
@@ -25,6 +26,9 @@ func (s *Leases) Adopt(ctx context.Context, seen []Held, worker string, d time.D
 					adopted = append(adopted, l)
 					return true, err
 				})
+			if err == nil && len(adopted) > before { // what is used goes on to be counted
+				err = tx.Exec("UPDATE model_usage SET lease = $1 WHERE run_id = $2 AND lease = $3", adopted[before].Token, h.RunID, h.Token)
+			}
 			if err != nil {
 				return err
 			}

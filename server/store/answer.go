@@ -2,12 +2,17 @@ package store
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/hmac"
 	"crypto/sha256"
 	"database/sql"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	"triphammer/server/store/internal/engine"
@@ -17,6 +22,13 @@ import (
 const (
 	AnswerThread = "thread" // text where the event came from
 	AnswerCheck  = "check"  // the state of the commit that the event is about
+	AnswerURL    = "url"    // messages to an address that a definition names
+	// AnswerQuestion is the question of a run; the thread is told nothing else about it (SPEC 26.3).
+	AnswerQuestion = "question"
+
+	// What is told of a delivery without a run (NewDelivery.Told).
+	AnswerUnmatched = "unmatched" // that no automation takes it, though the sender waits for an answer
+	AnswerIdle      = "idle"      // that there was nothing to stop
 )
 
 // States of an Answer.
@@ -42,9 +54,9 @@ const signPatience = 10 * time.Second
 // StartPatience is how long a run waits before its answer says what it waits for (SPEC 22.2).
 const StartPatience = time.Minute
 
-// Answer is what is told of a run in one place (SPEC 22).
+// Answer is what is told of a run in one place (SPEC 22), or of a delivery without a run.
 type Answer struct {
-	RunID      RunID
+	RunID      RunID // without a run, the delivery's id: ids of all kinds differ
 	DeliveryID DeliveryID
 	Factory    string
 	Automation string
@@ -60,6 +72,9 @@ type Answer struct {
 	UpdatedAt time.Time
 	Run       RunState // the state of the run; only Answers.Due knows it
 }
+
+// OfDelivery tells whether the answer is of a delivery without a run.
+func (a *Answer) OfDelivery() bool { return a.RunID == RunID(a.DeliveryID) }
 
 // NewAnswer is an answer to record with its run.
 type NewAnswer struct {
@@ -84,11 +99,15 @@ func (s *Answers) insert(tx *engine.Tx, id RunID, delivery DeliveryID, r *NewRun
 	now := s.Now()
 	for _, a := range r.Answers {
 		due := map[string]time.Time{AnswerSign: now.Add(signPatience), AnswerStart: now.Add(StartPatience)}[a.Next]
+		ended := id == RunID(delivery)
+		if ended || r.Approval != nil && a.Next == AnswerStart { // a person is waited for
+			due = now
+		}
 		err := tx.Exec(`INSERT INTO answers (run_id, kind, factory, automation, delivery_id, webhook_uid, provider, place, place_key, brief, next, ended, due_at,
 			since, attempts, turn, uncertain, posted, said, status, detail, created_at, updated_at)
-			VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, 0, $12, $13, 0, 0, 0, '', '', $14, $15, $13, $13)`,
-			int64(id), a.Kind, r.Factory, r.Automation, int64(delivery), a.WebhookUID, a.Provider, a.Place, a.PlaceKey, number(a.Brief), a.Next, micros(due),
-			micros(now), a.Status, a.Detail)
+			VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, 0, 0, 0, '', '', $15, $16, $14, $14)`,
+			int64(id), a.Kind, r.Factory, r.Automation, int64(delivery), a.WebhookUID, a.Provider, a.Place, a.PlaceKey, number(a.Brief), a.Next, number(ended),
+			micros(due), micros(now), a.Status, a.Detail)
 		if err != nil {
 			return err
 		}
@@ -96,12 +115,103 @@ func (s *Answers) insert(tx *engine.Tx, id RunID, delivery DeliveryID, r *NewRun
 	return nil
 }
 
+// tell records what is told of a delivery without a run.
+func (s *Answers) tell(tx *engine.Tx, id DeliveryID, d *NewDelivery) error {
+	return s.insert(tx, RunID(id), id, &NewRun{Factory: d.Factory, Answers: d.Told})
+}
+
+// stop cancels the runs of a factory that are answered in a place and have not ended, the newest first, so
+// that none starts because another one ends.
+func (s *Answers) stop(tx *engine.Tx, factory, placeKey, why string) (stopped []RunID, err error) {
+	err = tx.Each(`SELECT r.id FROM answers a JOIN runs r ON r.id = a.run_id WHERE a.place_key = $1 AND a.factory = $2
+		AND r.state IN ('QUEUED', 'HELD', 'INPROGRESS') ORDER BY r.id DESC`, []any{placeKey, factory}, func(rows *sql.Rows) (bool, error) {
+		var id RunID
+		err := rows.Scan(&id)
+		stopped = append(stopped, id)
+		return true, err
+	})
+	if err != nil {
+		return nil, err
+	}
+	for _, id := range stopped {
+		if err := s.store.Runs.stop(tx, id, StopCancel, why); err != nil {
+			return nil, err
+		}
+	}
+	return stopped, nil
+}
+
+// inThreads are the runs of a delivery, with the conversations that replies go on with (SPEC 21.6). What is
+// nothing but a reply is taken by the automation that answered in the thread last.
+func (s *Answers) inThreads(tx *engine.Tx, d *NewDelivery) ([]NewRun, error) {
+	if !slices.ContainsFunc(d.Runs, func(r NewRun) bool { return r.Thread != "" }) {
+		return d.Runs, nil
+	}
+	var all []NewRun
+	newest, only := RunID(0), -1
+	for _, r := range d.Runs {
+		var last, conversation RunID
+		var subject string
+		err := ErrNotFound
+		if r.Thread != "" && r.Asks {
+			err = tx.Row(`SELECT r.id, CASE r.conversation_id WHEN 0 THEN r.id ELSE r.conversation_id END, r.subject FROM answers a JOIN runs r ON r.id = a.run_id
+				JOIN outputs o ON o.run_id = r.id WHERE o.status = 'asked' AND a.place_key = $1 AND a.factory = $2 AND a.automation = $3 ORDER BY a.run_id DESC LIMIT 1`,
+				[]any{r.Thread, r.Factory, r.Automation}, &last, &conversation, &subject)
+			if r.answers = last; last != 0 {
+				r.PerSubject = ""
+			}
+		}
+		if r.Thread != "" && errors.Is(err, ErrNotFound) && !r.ToQuestion {
+			err = tx.Row(`SELECT r.id, CASE r.conversation_id WHEN 0 THEN r.id ELSE r.conversation_id END, r.subject FROM answers a JOIN runs r ON r.id = a.run_id
+				WHERE a.place_key = $1 AND a.status <> 'none' AND a.factory = $2 AND a.automation = $3 ORDER BY a.run_id DESC LIMIT 1`,
+				[]any{r.Thread, r.Factory, r.Automation}, &last, &conversation, &subject)
+		}
+		switch {
+		case err != nil && !errors.Is(err, ErrNotFound):
+			return nil, err
+		case last == 0:
+		case r.OnlyReply || r.PerSubject == "":
+			r.PerSubject, r.Settle, r.goesOn, r.Subject = PerSubjectContinue, 0, conversation, cmp.Or(subject, r.Subject)
+		}
+		if r.OnlyReply { // one run at most, of the automation that was last
+			if last <= newest {
+				continue
+			}
+			if newest = last; only >= 0 {
+				all = slices.Delete(all, only, only+1)
+			}
+			only = len(all)
+		}
+		all = append(all, r)
+	}
+	return all, nil
+}
+
+// ask makes a question of a run that has ended be told where its event came from, also if nothing else of
+// it is.
+func (s *Answers) ask(tx *engine.Tx, id RunID, p OutputPlace) error {
+	return tx.Exec(`INSERT INTO answers (run_id, kind, factory, automation, delivery_id, webhook_uid, provider, place, place_key, brief, next, ended, due_at,
+		since, attempts, turn, uncertain, posted, said, status, detail, created_at, updated_at)
+		SELECT id, 'question', factory, automation, delivery_id, $1, $2, $3, $4, 0, 'end', 1, $5, $5, 0, 0, 0, '', '', 'pending', '', $5, $5 FROM runs
+		WHERE id = $6 AND NOT EXISTS (SELECT 1 FROM answers WHERE run_id = $6 AND kind = 'thread' AND status <> 'none')`,
+		p.WebhookUID, p.Provider, p.Place, p.Thread(), micros(s.Now()), int64(id))
+}
+
+// decided makes what was told of a run say who decided, in place of how people decide.
+func (s *Answers) decided(tx *engine.Tx, id RunID) error {
+	if err := tx.Exec(`UPDATE answers SET due_at = $1 WHERE run_id = $2 AND kind = 'thread' AND status = 'pending' AND next = 'start' AND posted <> ''`, micros(s.Now()), int64(id)); err != nil {
+		return err
+	}
+	return tx.Exec(`UPDATE answers SET status = 'pending', next = 'end', due_at = $1, since = $1, attempts = 0, turn = turn + 1, updated_at = $1
+		WHERE run_id = $2 AND kind = 'thread' AND status = 'delivered' AND ended = 1 AND posted <> ''`, micros(s.Now()), int64(id))
+}
+
 // again makes a run that somebody starts again answer as the first one did. It edits the text of that one.
 func (s *Answers) again(tx *engine.Tx, id, first RunID) error {
 	return tx.Exec(`INSERT INTO answers (run_id, kind, factory, automation, delivery_id, webhook_uid, provider, place, place_key, brief, next, ended, due_at,
 		since, attempts, turn, uncertain, posted, said, status, detail, created_at, updated_at)
 		SELECT $1, kind, factory, automation, delivery_id, webhook_uid, provider, place, place_key, brief, 'start', 0, $2,
-		$3, 0, 0, 0, posted, '', 'pending', '', $3, $3 FROM answers WHERE run_id = $4 AND status <> 'none'`,
+		$3, 0, 0, 0, posted, '', 'pending', '', $3, $3 FROM answers WHERE run_id = $4 AND status <> 'none' AND kind <> 'question'`,
 		int64(id), micros(s.Now().Add(StartPatience)), micros(s.Now()), int64(first))
 }
 
@@ -153,9 +263,9 @@ func (s *Answers) Of(ctx context.Context, runs ...RunID) ([]Answer, error) {
 // those of older runs in its place that are due.
 func (s *Answers) Due(ctx context.Context, perWebhook int) ([]Answer, error) {
 	return engine.List(ctx, s.DB, scanAnswer, "SELECT "+answerColumns+`, a.state FROM (
-		SELECT answers.*, r.state, ROW_NUMBER() OVER (PARTITION BY webhook_uid
+		SELECT answers.*, coalesce(r.state, '') AS state, ROW_NUMBER() OVER (PARTITION BY webhook_uid
 			ORDER BY CASE WHEN next IN ('end', 'mention') THEN 0 ELSE 1 END, run_id) AS nth
-		FROM answers JOIN runs r ON r.id = run_id
+		FROM answers LEFT JOIN runs r ON r.id = run_id
 		WHERE due_at <> 0 AND (due_at <= $1 OR next = 'start' AND attempts = 0 AND uncertain = 0 AND said <> 'started' AND r.state NOT IN ('QUEUED', 'HELD'))
 		AND NOT EXISTS (SELECT 1 FROM answers b WHERE b.place_key = answers.place_key AND b.run_id < answers.run_id AND b.due_at <> 0
 			AND b.next IN ('end', 'mention'))
@@ -209,6 +319,37 @@ func (s *Answers) Signed(ctx context.Context, a Answer) error {
 	})
 }
 
+// Where is the place of the answer for people: its page, or else its name; empty: there is none.
+func (a *Answer) Where() string {
+	return whereOf(a.Place, a.Kind == AnswerCheck)
+}
+
+func whereOf(place string, check bool) string {
+	var at struct{ Link, Container, Thread, Commit string }
+	switch err := json.Unmarshal([]byte(place), &at); {
+	case err != nil:
+		return ""
+	case check && at.Commit != "":
+		return at.Container + "@" + at.Commit
+	case at.Link != "":
+		return at.Link
+	}
+	return strings.TrimSpace(at.Container + " " + at.Thread)
+}
+
+// Again makes the answers of a run that were given up due once more. It is ErrConflict if there are none. What
+// may stand at the sender is looked for first.
+func (s *Answers) Again(ctx context.Context, id RunID) error {
+	return s.Do(ctx, func(tx *engine.Tx) error {
+		n, err := tx.ExecCount(`UPDATE answers SET status = 'pending', next = CASE next WHEN 'mention' THEN next ELSE 'end' END, due_at = $1, since = $1, attempts = 0, turn = turn + 1, updated_at = $1
+			WHERE run_id = $2 AND status = 'failed' AND ended = 1`, micros(s.Now()), int64(id))
+		if err == nil && n == 0 {
+			return fmt.Errorf("no answer of %s was given up: %w", id, ErrConflict)
+		}
+		return err
+	})
+}
+
 // Link is the page of what stands at the sender, or empty.
 func (a *Answer) Link() string {
 	var at struct{ Link string }
@@ -233,6 +374,11 @@ func (s *Answers) Earlier(ctx context.Context, a *Answer) (posted string, err er
 func (s *Answers) Failed(ctx context.Context, factory string, since time.Time, limit int) ([]Answer, error) {
 	return engine.List(ctx, s.DB, scanAnswer, "SELECT "+answerColumns+`, '' FROM answers a WHERE a.status = 'failed' AND a.run_id >= $1 AND a.factory = $2
 		ORDER BY a.run_id DESC LIMIT $3`, engine.IDAt(since), factory, limit)
+}
+
+// PlaceKey is the NewAnswer.PlaceKey of a place: what is about, in a container, or empty.
+func PlaceKey(webhookUID, kind, container, placeKind, about string) string {
+	return strings.Join([]string{webhookUID, kind, container, placeKind, about}, "\x1f")
 }
 
 // HasMarker tells whether a marker is of a text of an answer.

@@ -119,6 +119,7 @@ func (s *Applies) Record(ctx context.Context, a *Apply, files []File, specs map[
 		}
 		if a.Outcome == applied {
 			s.setLive(a.Factory, id) // every later delivery of this transaction sees it
+			tx.Rules()
 		}
 		return nil
 	})

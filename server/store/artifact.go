@@ -38,6 +38,9 @@ type Artifact struct {
 	file string
 }
 
+// PackType is the media type of the pack of a push that waits for a person. No file that an agent leaves has it.
+const PackType = "application/x-git-packed-objects"
+
 // UnfinishedArtifact ends the names of files that are being written.
 const UnfinishedArtifact = ".part"
 
@@ -259,6 +262,9 @@ func (s *Artifacts) Sweep(ctx context.Context) (removed int, err error) {
 	if s.holding.Load() > 0 {
 		return 0, nil // the next sweep does it
 	}
+	if err := s.dropPacks(ctx); err != nil {
+		return 0, err
+	}
 	err = s.orphans(ctx, func(file string, _ time.Duration) error {
 		err := os.Remove(file)
 		if err == nil {
@@ -269,6 +275,15 @@ func (s *Artifacts) Sweep(ctx context.Context) (removed int, err error) {
 	})
 	parts, partsErr := s.sweepParts(ctx)
 	return removed + parts, errors.Join(err, partsErr)
+}
+
+// dropPacks deletes the packs of pushes that nobody needs any more: they were made, or will never be.
+func (s *Artifacts) dropPacks(ctx context.Context) error {
+	return s.Do(ctx, func(tx *engine.Tx) error {
+		return tx.Exec(`DELETE FROM artifacts WHERE media_type = 'application/x-git-packed-objects'
+			AND EXISTS (SELECT 1 FROM runs r WHERE r.id = artifacts.run_id AND r.state IN ('SUCCEEDED', 'FAILED', 'CANCELLED'))
+			AND NOT EXISTS (SELECT 1 FROM outputs o WHERE o.run_id = artifacts.run_id AND o.kind = 'push' AND o.status IN ('waiting', 'pending', 'failed'))`)
+	})
 }
 
 // orphanAge is the age at which a file that no row names is a problem: each hour a sweep

@@ -35,7 +35,7 @@ func (f *fixture) save(t testing.TB) (*fixture, []byte) {
 	return other, data
 }
 
-// TestBackupWhileWriting: a backup ends however much is written meanwhile, and has
+// TestBackupWhileWriting (R27): a backup ends however much is written meanwhile, and has
 // each delivery that was acknowledged before it began, none of them half.
 func TestBackupWhileWriting(t *testing.T) {
 	storetest.SQLite(t)
@@ -146,7 +146,7 @@ func TestBackup(t *testing.T) {
 	}
 }
 
-// TestCheckFindsDamage: in the structure of the file and in what it holds.
+// TestCheckFindsDamage (R6): in the structure of the file and in what it holds.
 func TestCheckFindsDamage(t *testing.T) {
 	storetest.SQLite(t)
 	s := open(t)

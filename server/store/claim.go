@@ -5,6 +5,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"fmt"
 	"math"
 	"slices"
 	"strconv"
@@ -114,20 +115,10 @@ func (s *Leases) Claim(ctx context.Context, claim Claim) ([]Lease, error) {
 		if err != nil {
 			return err
 		}
-		now := s.Now()
-		for _, id := range ids {
-			lease := Lease{RunID: id}
-			err := tx.Row(`UPDATE runs SET state = 'INPROGRESS', started_at = $1, updated_at = $1, attempt = attempt + 1,
-				status_message = '', run_at = 0,
-				worker = $2, lease_token = lease_token + 1, lease_until = $3 WHERE id = $4 AND state IN ('QUEUED', 'HELD') RETURNING lease_token`,
-				[]any{s.stamp(tx), claim.Worker, micros(now.Add(claim.Lease)), id}, &lease.Token)
-			if err != nil {
-				return err
-			}
-			claimed = append(claimed, lease)
+		if claimed, err = s.begin(tx, claim, ids, claimed); err == nil {
+			s.Queued.Add(-int64(len(ids)))
 		}
-		s.Queued.Add(-int64(len(ids)))
-		return nil
+		return err
 	})
 	if err != nil {
 		if s.Shared() { // a file is one of this process alone, which knows what is in it
@@ -137,6 +128,48 @@ func (s *Leases) Claim(ctx context.Context, claim Claim) ([]Lease, error) {
 		return nil, err
 	}
 	return claimed, nil
+}
+
+// begin makes runs those of a worker, and appends their leases in the same order.
+func (s *Leases) begin(tx *engine.Tx, claim Claim, ids []RunID, leases []Lease) ([]Lease, error) {
+	const set = `UPDATE runs SET state = 'INPROGRESS', started_at = $1, updated_at = $1, attempt = attempt + 1, status_message = '', run_at = 0,
+		worker = $2, lease_token = lease_token + 1, lease_until = $3 WHERE state IN ('QUEUED', 'HELD') AND `
+	if len(ids) == 0 {
+		return leases, nil
+	}
+	tokens := make(map[RunID]int64, len(ids))
+	update := func(which string, ids any) error {
+		return tx.Each(set+which+" RETURNING id, lease_token", []any{s.stamp(tx), claim.Worker, micros(s.Now().Add(claim.Lease)), ids}, func(rows *sql.Rows) (bool, error) {
+			var id RunID
+			var token int64
+			err := rows.Scan(&id, &token)
+			tokens[id] = token
+			return true, err
+		})
+	}
+	if s.Shared() { // at once: each answer takes the time of a packet
+		numbers := make([]int64, len(ids))
+		for i, id := range ids {
+			numbers[i] = int64(id)
+		}
+		if err := update("id = ANY($4)", numbers); err != nil {
+			return nil, err
+		}
+	} else {
+		for _, id := range ids {
+			if err := update("id = $4", id); err != nil {
+				return nil, err
+			}
+		}
+	}
+	for _, id := range ids {
+		token, began := tokens[id]
+		if !began {
+			return nil, fmt.Errorf("%s: %w", id, ErrNotFound)
+		}
+		leases = append(leases, Lease{RunID: id, Token: token})
+	}
+	return leases, nil
 }
 
 // maxHeads bounds how many groups of queued runs one claim looks at.
@@ -159,16 +192,7 @@ func (s *Leases) claimable(tx *engine.Tx, claim Claim) (ids []RunID, err error) 
 	if err != nil || len(heads) == 0 {
 		return nil, err
 	}
-	inProgress := make(map[owner]int)
-	err = tx.Each(`SELECT g.factory, g.automation, CASE WHEN g.automation = '' THEN g.creator_name ELSE '' END, count(*) FROM runs r
-		JOIN run_groups g ON g.id = r.group_id WHERE r.state = 'INPROGRESS' AND r.state <> 'QUEUED' GROUP BY 1, 2, 3`, nil,
-		func(rows *sql.Rows) (bool, error) {
-			var o owner
-			var count int
-			err := rows.Scan(&o.factory, &o.automation, &o.creator, &count)
-			inProgress[o] = count
-			return true, err
-		})
+	inProgress, err := s.turns(tx, claim)
 	for err == nil && len(ids) < claim.Most {
 		best := -1
 		for i, h := range heads {
@@ -185,13 +209,45 @@ func (s *Leases) claimable(tx *engine.Tx, claim Claim) (ids []RunID, err error) 
 			break
 		}
 		h := &heads[best]
-		ids = append(ids, h.id)
-		inProgress[h.owner]++
-		if err = s.next(tx, h); errors.Is(err, ErrNotFound) {
+		if !h.taken {
+			ids, h.taken = append(ids, h.id), true
+			inProgress[h.owner]++
+		} else if err = s.next(tx, h, claim.Most-len(ids)); errors.Is(err, ErrNotFound) {
 			heads, err = slices.Delete(heads, best, best+1), nil
 		}
 	}
 	return ids, err
+}
+
+// manyInProgress is from how many runs in progress on a shared store remembers, for up to countAfter, how many
+// each automation has. Counting them takes longer than all else of a claim, and other servers wait meanwhile.
+// So few more or less do not make a turn unfair.
+const (
+	manyInProgress = 1000
+	countAfter     = time.Second
+)
+
+// turns is how many runs each automation or creator has in progress. A limit of them is held exactly.
+func (s *Leases) turns(tx *engine.Tx, claim Claim) (counts map[owner]int, err error) {
+	if s.Shared() && claim.PerAutomation == 0 && s.running != nil && s.Now().Sub(s.counted).Abs() < countAfter {
+		return s.running, nil
+	}
+	counts, all := make(map[owner]int), 0
+	err = tx.Each(`SELECT g.factory, g.automation, CASE WHEN g.automation = '' THEN g.creator_name ELSE '' END, count(*) FROM runs r
+		JOIN run_groups g ON g.id = r.group_id WHERE r.state = 'INPROGRESS' AND r.state <> 'QUEUED' GROUP BY 1, 2, 3`, nil,
+		func(rows *sql.Rows) (bool, error) {
+			var o owner
+			var count int
+			err := rows.Scan(&o.factory, &o.automation, &o.creator, &count)
+			counts[o] = count
+			all += count
+			return true, err
+		})
+	s.running, s.counted = nil, s.Now()
+	if err == nil && all >= manyInProgress {
+		s.running = counts // to which claims add theirs
+	}
+	return counts, err
 }
 
 // owner is the automation or the creator whose runs share a turn.
@@ -205,17 +261,35 @@ type head struct {
 	group    int64
 	owner    owner
 	priority int64
+	taken    bool   // the claim has it. It is moved on when its turn comes again: none behind it comes sooner
+	behind   []head // the next ones of its group, as far as they are read: their id and at
 }
 
-// next moves a head to the run behind it in its group. The error is ErrNotFound if there
-// is none.
-func (s *Leases) next(tx *engine.Tx, h *head) error {
-	if h.at == 0 {
-		return tx.Row("SELECT id FROM runs WHERE state = 'QUEUED' AND group_id = $1 AND id > $2 ORDER BY id LIMIT 1",
-			[]any{h.group, h.id}, &h.id)
+// next moves a head to the run behind it in its group. It reads up to most runs at once. The error is
+// ErrNotFound if there is none.
+func (s *Leases) next(tx *engine.Tx, h *head, most int) error {
+	if len(h.behind) == 0 {
+		query, args := "SELECT CAST(0 AS BIGINT), id FROM runs WHERE state = 'QUEUED' AND group_id = $1 AND id > $2 ORDER BY id LIMIT $3", []any{h.group, h.id, most}
+		if h.at != 0 {
+			query = `SELECT run_at, id FROM runs WHERE state = 'HELD' AND group_id = $1 AND (run_at, id) > ($2, $3) AND run_at <= $4
+				ORDER BY run_at, id LIMIT $5`
+			args = []any{h.group, h.at, h.id, micros(s.Now()), most}
+		}
+		err := tx.Each(query, args, func(rows *sql.Rows) (bool, error) {
+			var next head
+			err := rows.Scan(&next.at, &next.id)
+			h.behind = append(h.behind, next)
+			return true, err
+		})
+		if err == nil && len(h.behind) == 0 {
+			err = ErrNotFound
+		}
+		if err != nil {
+			return err
+		}
 	}
-	return tx.Row(`SELECT run_at, id FROM runs WHERE state = 'HELD' AND group_id = $1 AND (run_at, id) > ($2, $3) AND run_at <= $4
-		ORDER BY run_at, id LIMIT 1`, []any{h.group, h.at, h.id, micros(s.Now())}, &h.at, &h.id)
+	h.at, h.id, h.behind, h.taken = h.behind[0].at, h.behind[0].id, h.behind[1:], false
+	return nil
 }
 
 // The queries for the first run after a group, in the queue and among those that are held.

@@ -8,11 +8,12 @@ import (
 	"time"
 )
 
-// BenchmarkClaims claims runs in batches of eight, by several workers at once: claims/s. On
-// PostgreSQL each worker is a process's own store.
+// BenchmarkClaims claims runs in batches of eight, by several workers at once, while as many runs as busy
+// says are in progress already: claims/s. On PostgreSQL each worker is a process's own store.
 func BenchmarkClaims(b *testing.B) {
-	for _, workers := range []int{1, 4, 16} {
-		b.Run(fmt.Sprintf("workers=%d", workers), func(b *testing.B) {
+	for _, c := range []struct{ workers, busy int }{{1, 0}, {4, 0}, {16, 0}, {4, 10_000}} {
+		workers := c.workers
+		b.Run(fmt.Sprintf("workers=%d/busy=%d", workers, c.busy), func(b *testing.B) {
 			first := open(b)
 			stores := []*Store{first.Store}
 			for len(stores) < workers && first.Shared() {
@@ -25,7 +26,7 @@ func BenchmarkClaims(b *testing.B) {
 			var n atomic.Int64
 			for range 64 {
 				filling.Go(func() {
-					for i := n.Add(1); i <= int64(b.N); i = n.Add(1) {
+					for i := n.Add(1); i <= int64(b.N+c.busy); i = n.Add(1) {
 						if _, err := first.Deliveries.Record(b.Context(), delivery(fmt.Sprint(i), "{}", fmt.Sprint("a", i%50))); err != nil {
 							b.Error(err)
 							return
@@ -34,6 +35,13 @@ func BenchmarkClaims(b *testing.B) {
 				})
 			}
 			filling.Wait()
+			for left := c.busy; left > 0; {
+				leases, err := first.Leases.Claim(b.Context(), Claim{Worker: "busy", Most: min(left, 1000), Lease: time.Hour})
+				if err != nil {
+					b.Fatal(err)
+				}
+				left -= len(leases)
+			}
 			var claimed atomic.Int64
 			b.ResetTimer()
 			var working sync.WaitGroup

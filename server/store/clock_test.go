@@ -19,7 +19,7 @@ func (m *machine) wall() time.Time { return noon.Add(m.passed + m.set) }
 
 const day = 24 * time.Hour
 
-// TestClockOverRestarts: a clock that jumped is not believed because the server was
+// TestClockOverRestarts (R26): a clock that jumped is not believed because the server was
 // restarted, and what its rows say does not make it so.
 func TestClockOverRestarts(t *testing.T) {
 	s := open(t)

@@ -29,7 +29,11 @@ const victimVariable = "STORE_TEST_VICTIM"
 
 func TestMain(m *testing.M) {
 	if dir := os.Getenv(victimVariable); dir != "" {
-		fmt.Fprintln(os.Stderr, victim(dir))
+		act := victim
+		if os.Getenv(decidingVariable) != "" {
+			act = deciding
+		}
+		fmt.Fprintln(os.Stderr, act(dir))
 		os.Exit(1)
 	}
 	os.Exit(m.Run())
@@ -61,6 +65,84 @@ func victim(dir string) error {
 	return <-failed
 }
 
+// decidingVariable makes the program decide about runs that wait for a person instead.
+const decidingVariable = "STORE_TEST_DECIDING"
+
+// deciding prints each run about which it has decided, and how.
+func deciding(dir string) error {
+	ctx := context.Background()
+	s, err := openIn(ctx, dir)
+	if err != nil {
+		return err
+	}
+	failed := make(chan error)
+	start := strconv.FormatInt(time.Now().UnixNano(), 36)
+	for worker := range 16 {
+		go func() {
+			for i := 0; ; i++ {
+				d := delivery(fmt.Sprint(start, "-", worker, "-", i), "{}", "a")
+				d.Runs[0].Approval = &NewApproval{For: time.Hour}
+				r, err := s.Deliveries.Record(ctx, d)
+				var waits []Approval
+				if err == nil {
+					waits, err = s.Approvals.Of(ctx, r.RunIDs[0])
+				}
+				if err == nil {
+					_, _, err = s.Approvals.Decide(ctx, Decision{Run: r.RunIDs[0], Approve: i%2 == 0, Shown: ShownOf(waits...), By: "ada", Actor: "page ada", Origin: "local"})
+				}
+				if err != nil {
+					failed <- err
+					return
+				}
+				fmt.Printf("%s %s .\n", r.RunIDs[0], map[bool]string{true: Approved, false: Declined}[i%2 == 0])
+			}
+		}()
+	}
+	return <-failed
+}
+
+// TestKillDeciding: a decision, its effect and its entry in the audit log are all there or none of them, at
+// whatever moment the process dies (SPEC 26.1).
+func TestKillDeciding(t *testing.T) {
+	dir := t.TempDir()
+	check(t, os.WriteFile(filepath.Join(dir, "url"), []byte(storetest.URL(t)), 0o600))
+	t.Setenv(decidingVariable, "1")
+	acknowledged := make(map[string][]string)
+	kill(t, dir, acknowledged)
+	s := must[*Store](t)(openIn(t.Context(), dir))
+	defer func() { _ = s.Close() }()
+	logged := make(map[string]string)
+	for _, e := range must[[][2]string](t)(engine.List(t.Context(), s.DB, func(rows *sql.Rows) (e [2]string, err error) {
+		err = rows.Scan(&e[0], &e[1])
+		return e, err
+	}, "SELECT object, action FROM audit")) {
+		logged[e[0]] += e[1]
+	}
+	n := 0
+	for _, row := range must[[][3]string](t)(engine.List(t.Context(), s.DB, func(rows *sql.Rows) (row [3]string, err error) {
+		var id RunID
+		var state RunState
+		var at int64
+		err = rows.Scan(&id, &row[1], &state, &at)
+		if row[0], row[2] = id.String(), string(state); state == "HELD" && at != untilApproved {
+			row[2] = string(Queued)
+		}
+		return row, err
+	}, "SELECT a.run_id, a.decision, r.state, r.run_at FROM approvals a JOIN runs r ON r.id = a.run_id")) {
+		n++
+		want := map[string][2]string{"": {"HELD", ""}, Approved: {string(Queued), "run.approve"}, Declined: {string(Cancelled), "run.decline"}}[row[1]]
+		if row[2] != want[0] || logged[row[0]] != want[1] {
+			t.Errorf("%s: decided %q, %s, and the audit log has %q", row[0], row[1], row[2], logged[row[0]])
+		}
+		if told := acknowledged[row[0]]; told != nil && told[0] != row[1] {
+			t.Errorf("%s was told to be %s, and is %q", row[0], told[0], row[1])
+		}
+	}
+	if n < len(acknowledged) || len(acknowledged) < 100 {
+		t.Errorf("%d approvals are kept, and %d decisions were told", n, len(acknowledged))
+	}
+}
+
 func openIn(ctx context.Context, dir string) (*Store, error) {
 	key, err := secret.LoadOrCreateKey(filepath.Join(dir, "key"))
 	if err != nil {
@@ -73,7 +155,7 @@ func openIn(ctx context.Context, dir string) (*Store, error) {
 	return Open(ctx, Config{Path: filepath.Join(dir, "x.db"), URL: string(url), Key: key})
 }
 
-// TestKill: nothing that was acknowledged is lost if the process dies at any
+// TestKill (R1): nothing that was acknowledged is lost if the process dies at any
 // moment, and nothing is half there (SPEC 5.4, 9.2).
 func TestKill(t *testing.T) {
 	dir := t.TempDir()

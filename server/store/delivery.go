@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"database/sql"
@@ -88,6 +89,11 @@ type Delivery struct {
 	// AnswerOf is the run whose answer the delivery is about, so that it started nothing
 	// (SPEC 22.4); 0: it is about no answer of this server.
 	AnswerOf RunID
+	// Stopped are the runs that the delivery stopped (SPEC 21.6).
+	Stopped []RunID
+	// Decided says what the delivery, a reply, has decided, or why it decided nothing (SPEC 26.2); empty: it
+	// is no such reply.
+	Decided string
 	// Skips are the automations that matched while a run about the same subject was queued or at
 	// work, so that this delivery did not start them.
 	Skips []Skip
@@ -98,8 +104,10 @@ type withheld struct {
 	Paused  []string          `json:"paused,omitempty"`
 	Repeats map[string]int64  `json:"repeats,omitempty"` // by automation: the delivery that started it
 	Limited map[string]string `json:"limited,omitempty"`
-	Answer  int64             `json:"answer,omitempty"` // the run whose answer the delivery is about
-	Skips   map[string]int64  `json:"skips,omitempty"`  // by automation: the run that was queued or at work
+	Answer  int64             `json:"answer,omitempty"`  // the run whose answer the delivery is about
+	Skips   map[string]int64  `json:"skips,omitempty"`   // by automation: the run that was queued or at work
+	Stopped []int64           `json:"stopped,omitempty"` // runs
+	Decided string            `json:"decided,omitempty"`
 }
 
 // has tells whether an automation started nothing.
@@ -123,6 +131,13 @@ type NewDelivery struct {
 	Payload []byte   // kept of accepted ones
 	Runs    []NewRun // enqueued with accepted ones
 	Waiting []Lookup // questions about an accepted one; their provider, name and args
+	// Stop is the place (NewAnswer.PlaceKey) whose runs an accepted one stops, or empty; StopReason
+	// says why.
+	Stop, StopReason string
+	// Reply is what an accepted one decides, once its Waiting questions are answered; nil: nothing.
+	Reply *Reply
+	// Told is what is told of an accepted one that neither starts nor stops a run.
+	Told []NewAnswer
 	// RateLimit is how many deliveries the webhook takes in any RateWindow; 0: they are not
 	// counted here.
 	RateLimit int
@@ -138,6 +153,7 @@ type Recorded struct {
 	Duplicate   bool
 	DuplicateOf DeliveryID
 	RunIDs      []RunID
+	Decided     string  // what its Reply has decided, or why nothing; empty: nothing yet
 	Stopped     []RunID // runs about the same subjects that were cancelled or asked to stop
 }
 
@@ -301,7 +317,29 @@ func (s *Deliveries) record(tx *engine.Tx, d *NewDelivery, row deliveryRow) (Rec
 	if err := s.store.Lookups.ask(tx, id, d.Waiting); err != nil {
 		return Recorded{}, err
 	}
-	if not.none() {
+	if d.Reply != nil && len(d.Waiting) == 0 {
+		said, stopped, err := s.store.Approvals.reply(tx, id, d.Factory, d.Reply)
+		if err != nil {
+			return Recorded{}, err
+		}
+		not.Decided, out.Decided, out.Stopped = said, said, append(out.Stopped, stopped...)
+	}
+	if d.Stop != "" {
+		stopped, err := s.store.Answers.stop(tx, d.Factory, d.Stop, d.StopReason)
+		if err != nil {
+			return Recorded{}, err
+		}
+		for _, run := range stopped {
+			not.Stopped = append(not.Stopped, int64(run))
+		}
+		out.Stopped = append(out.Stopped, stopped...)
+	}
+	if len(d.Told) > 0 && len(out.RunIDs)+len(out.Stopped) == 0 {
+		if err := s.store.Answers.tell(tx, id, d); err != nil {
+			return Recorded{}, err
+		}
+	}
+	if not.none() && len(out.RunIDs) == len(d.Runs) {
 		return out, nil
 	}
 	why, err := not.text()
@@ -312,7 +350,7 @@ func (s *Deliveries) record(tx *engine.Tx, d *NewDelivery, row deliveryRow) (Rec
 }
 
 func (w *withheld) none() bool {
-	return len(w.Paused)+len(w.Repeats)+len(w.Limited)+len(w.Skips) == 0 && w.Answer == 0
+	return len(w.Paused)+len(w.Repeats)+len(w.Limited)+len(w.Skips)+len(w.Stopped) == 0 && w.Answer == 0 && w.Decided == ""
 }
 
 // text is how it is stored.
@@ -339,8 +377,12 @@ func withheldOf(text string) (w withheld, err error) {
 // start enqueues the runs of a delivery, and notes which of its automations start nothing. stopped
 // are the runs that were cancelled or asked to stop in favour of the new ones.
 func (s *Deliveries) start(tx *engine.Tx, id DeliveryID, d *NewDelivery, not *withheld) (started, stopped []RunID, err error) {
-	for i := range d.Runs {
-		r := &d.Runs[i]
+	runs, err := s.store.Answers.inThreads(tx, d)
+	if err != nil {
+		return nil, nil, err
+	}
+	for i := range runs {
+		r := &runs[i]
 		of, err := s.startedBy(tx, r, d)
 		if err != nil {
 			return nil, nil, err
@@ -353,7 +395,7 @@ func (s *Deliveries) start(tx *engine.Tx, id DeliveryID, d *NewDelivery, not *wi
 			continue
 		}
 		var p place
-		inLine := d.ReplayOf == 0 && r.inLine()
+		inLine := d.ReplayOf == 0 && r.inLine() && r.Approval == nil
 		if inLine {
 			if p, err = s.store.Lines.place(tx, r, id); err != nil {
 				return nil, nil, err
@@ -367,6 +409,13 @@ func (s *Deliveries) start(tx *engine.Tx, id DeliveryID, d *NewDelivery, not *wi
 		run, err := s.store.Runs.insert(tx, r, id)
 		if err != nil {
 			return nil, nil, err
+		}
+		if r.Approval != nil {
+			cancelled, err := s.store.Approvals.waits(tx, run, r)
+			if err != nil {
+				return nil, nil, err
+			}
+			stopped = append(stopped, cancelled...)
 		}
 		if inLine {
 			cancelled, err := s.store.Lines.take(tx, run, r, id, &p)
@@ -401,6 +450,9 @@ func (s *Deliveries) starts(tx *engine.Tx, r *NewRun, p *place, not *withheld) (
 	}
 	freed := p.freed(r.Person)
 	person, full, err := s.store.Runs.personal(tx, r, freed...)
+	if err == nil && full == "" {
+		full, err = s.store.Approvals.full(tx, r)
+	}
 	if err != nil {
 		return false, err
 	}
@@ -420,10 +472,7 @@ func (s *Deliveries) starts(tx *engine.Tx, r *NewRun, p *place, not *withheld) (
 		return false, nil
 	}
 	if person != nil {
-		for _, at := range freed {
-			person.free(at)
-		}
-		person.starts = append(person.starts, micros(s.Now()))
+		person.count(cmp.Or(r.countsAt, micros(s.Now())), freed)
 	}
 	return true, nil
 }
@@ -450,7 +499,10 @@ func scanDelivery(rows *sql.Rows) (*Delivery, error) {
 			if err != nil {
 				return nil, err
 			}
-			d.Paused, d.Limited, d.Detail, d.AnswerOf = not.Paused, not.Limited, "", RunID(not.Answer)
+			d.Paused, d.Limited, d.Detail, d.AnswerOf, d.Decided = not.Paused, not.Limited, "", RunID(not.Answer), not.Decided
+			for _, id := range not.Stopped {
+				d.Stopped = append(d.Stopped, RunID(id))
+			}
 			for _, name := range slices.Sorted(maps.Keys(not.Repeats)) {
 				d.Repeats = append(d.Repeats, Repeat{name, DeliveryID(not.Repeats[name])})
 			}
@@ -524,21 +576,23 @@ func (s *Deliveries) complete(ctx context.Context, deliveries []*Delivery) error
 	_, err := engine.List(ctx, s.DB, func(rows *sql.Rows) (none struct{}, err error) {
 		var r RunRef
 		var delivery DeliveryID
-		var started, finished int64
-		if err := rows.Scan(&r.ID, &r.Automation, &delivery, &r.RetryOf, &r.State, &started, &finished); err != nil {
+		var started, finished, at int64
+		if err := rows.Scan(&r.ID, &r.Automation, &delivery, &r.RetryOf, &r.State, &started, &finished, &at); err != nil {
 			return none, err
 		}
 		if r.State == held {
-			r.State = Queued
+			if r.State = Queued; at == untilApproved {
+				r.State = Blocked
+			}
 		}
 		r.StartedAt, r.FinishedAt = timeOf(started), timeOf(finished)
 		byID[delivery].Runs = append(byID[delivery].Runs, r)
 		return none, nil
-	}, "SELECT id, automation, delivery_id, retry_of, state, started_at, finished_at FROM runs"+w.sql()+" ORDER BY id", w.args...)
+	}, "SELECT id, automation, delivery_id, retry_of, state, started_at, finished_at, run_at FROM runs"+w.sql()+" ORDER BY id", w.args...)
 	if err != nil {
 		return err
 	}
-	subjects, err := s.store.Subjects.Of(ctx, ids...)
+	subjects, err := subjectsOf(ctx, s.store.Subjects, ids)
 	for id, names := range subjects {
 		byID[id].Subjects = names
 	}

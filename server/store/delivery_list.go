@@ -144,7 +144,7 @@ func (s *Deliveries) Search(ctx context.Context, q DeliveryQuery) (found []*Deli
 		if err != nil {
 			return nil, 0, err
 		}
-		payloads, err := s.payloads(ctx, some)
+		payloads, err := s.Payloads(ctx, some)
 		if err != nil {
 			return nil, 0, err
 		}
@@ -175,8 +175,8 @@ func (d *Delivery) mentions(text []byte) bool {
 	return slices.ContainsFunc(parts, func(part string) bool { return strings.Contains(strings.ToLower(part), string(text)) })
 }
 
-// payloads are the bodies of deliveries, without those that cannot be read.
-func (s *Deliveries) payloads(ctx context.Context, of []*Delivery) (map[DeliveryID][]byte, error) {
+// Payloads are the bodies of accepted deliveries, without those that cannot be read.
+func (s *Deliveries) Payloads(ctx context.Context, of []*Delivery) (map[DeliveryID][]byte, error) {
 	ids := make([]DeliveryID, 0, len(of))
 	for _, d := range of {
 		if d.Outcome == Accepted {

@@ -154,7 +154,7 @@ func flipBits(t *testing.T, n int, trusting bool) (f flips) {
 	return f
 }
 
-// TestFlippedBits: whatever bit of the file is lost, what is read is what was
+// TestFlippedBits (R6): whatever bit of the file is lost, what is read is what was
 // stored, or an error. Without the digests, it is not.
 func TestFlippedBits(t *testing.T) {
 	flipBits(t, flipped, false)

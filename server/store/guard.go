@@ -37,12 +37,12 @@ func (s *Runs) Guard(most int64) { s.maxPerHour.Store(most) }
 // recentStarts are the times of an automation's runs, but for those that a person started
 // again, and those that a newer one replaced before they started. It takes its four values twice,
 // for the queue and for the runs that have left it, and then three for the runs that had to wait for room.
-const recentStarts = `SELECT created_at, person FROM runs WHERE state = 'QUEUED'
+const recentStarts = `SELECT created_at, person, counts_at FROM runs WHERE state = 'QUEUED'
 	AND group_id IN (SELECT id FROM run_groups WHERE automation = $1 AND factory = $2) AND id >= $3 AND retry_of = 0 AND created_at > $4
-	UNION ALL SELECT created_at, person FROM runs WHERE state IN ('HELD', 'INPROGRESS', 'SUCCEEDED', 'FAILED', 'CANCELLED') AND state <> 'QUEUED'
+	UNION ALL SELECT created_at, person, counts_at FROM runs WHERE state IN ('HELD', 'INPROGRESS', 'SUCCEEDED', 'FAILED', 'CANCELLED') AND state <> 'QUEUED'
 	AND group_id IN (SELECT id FROM run_groups WHERE automation = $5 AND factory = $6) AND id >= $7 AND retry_of = 0 AND created_at > $8
-	AND counts_at = 0 AND (replaced_by = 0 OR attempt > 0)
-	UNION ALL SELECT counts_at, person FROM runs WHERE counts_at <> 0 AND counts_at > $9
+	AND counts_at <= 0 AND (replaced_by = 0 OR attempt > 0)
+	UNION ALL SELECT counts_at, person, counts_at FROM runs WHERE counts_at > 0 AND counts_at <> 0 AND counts_at > $9
 	AND group_id IN (SELECT id FROM run_groups WHERE automation = $10 AND factory = $11) AND (replaced_by = 0 OR attempt > 0)
 	ORDER BY 1`
 
@@ -62,10 +62,10 @@ func (s *Runs) guardOf(tx *engine.Tx, k startsOf) (*guard, error) {
 	since := max(from, micros(s.Now().Add(-guardTime)))
 	groups, least := []any{k.Name, k.Factory}, engine.IDAt(timeOf(since))
 	err := tx.Each(recentStarts, slices.Concat(groups, []any{least, since}, groups, []any{least, since, since}, groups), func(rows *sql.Rows) (bool, error) {
-		var at int64
+		var at, counts int64
 		var person string
-		err := rows.Scan(&at, &person)
-		if k.person == "" || personKey(person) == k.person {
+		err := rows.Scan(&at, &person, &counts)
+		if k.person == "" && counts != neverCounts || k.person != "" && personKey(person) == k.person {
 			g.starts = append(g.starts, at)
 		}
 		return true, err
@@ -103,25 +103,43 @@ func personKey(person string) string {
 // personal finds the runs of an automation for the person of a new run, if they are limited (SPEC 24.1).
 // If there are as many as may be, why says so. freed are the times of those that are cancelled if it may start.
 func (s *Runs) personal(tx *engine.Tx, r *NewRun, freed ...int64) (g *guard, why string, err error) {
-	if r.MaxPerPerson == 0 || r.Person == "" || r.RetryOf != 0 {
+	most := r.MaxPerPerson
+	if most == 0 && r.Approval != nil && r.Approval.Outsider {
+		most = outsiderRuns
+	}
+	if most == 0 || r.Person == "" || r.RetryOf != 0 {
 		return nil, "", nil
 	}
 	g, err = s.guardOf(tx, startsOf{Pausable{KindAutomation, r.Factory, r.Automation}, personKey(r.Person)})
 	if err != nil {
 		return nil, "", err
 	}
-	if g.forget(micros(s.Now())); int64(len(g.starts)-len(freed)) >= r.MaxPerPerson {
+	if g.forget(micros(s.Now())); int64(len(g.without(freed))) >= most {
 		name, _, _ := strings.Cut(r.Person, " ")
 		why = fmt.Sprintf("%s has started %s of it within an hour (maxRunsPerPersonPerHour)", name, terms.Counted(len(g.starts), "run"))
 	}
 	return g, why, nil
 }
 
-// free makes a run not count any more that counted at a time.
-func (g *guard) free(at int64) {
-	if i, _ := slices.BinarySearch(g.starts, at+1); i > 0 {
-		g.starts = slices.Delete(g.starts, i-1, i)
+// without are the starts without the runs that counted at the times, as far as these still count.
+func (g *guard) without(freed []int64) []int64 {
+	if len(freed) == 0 {
+		return g.starts
 	}
+	starts := slices.Clone(g.starts)
+	for _, at := range freed {
+		if i, _ := slices.BinarySearch(starts, at+1); i > 0 {
+			starts = slices.Delete(starts, i-1, i)
+		}
+	}
+	return starts
+}
+
+// count makes a run count at a time, in place of those that counted at the times of freed.
+func (g *guard) count(at int64, freed []int64) {
+	starts := g.without(freed)
+	i, _ := slices.BinarySearch(starts, at+1)
+	g.starts = slices.Insert(starts, i, at)
 }
 
 // guarded tells whether a run of an automation may start. If it may not, because the
@@ -149,23 +167,22 @@ func (s *Runs) guarded(tx *engine.Tx, r *NewRun, freed ...int64) (starts bool, e
 	}
 	now := micros(s.Now())
 	g.forget(now)
-	count := int64(len(g.starts) - len(freed))
+	counted := g.without(freed)
+	count := int64(len(counted))
 	switch {
 	case r.LoopOf != 0:
 		reason = fmt.Sprintf("its own run %s made a commit that would start it again", r.LoopOf)
+	case r.Approval != nil: // a person starts it
 	case most > 0 && count >= most && !r.Overflow:
 		reason = fmt.Sprintf("it started %s in an hour, which is its limit (maxRunsPerHour, or --max-runs-per-hour of the server)",
 			terms.Counted(int(count), "run"))
 	case most > 0:
-		for _, at := range freed {
-			g.free(at)
-		}
 		counts := now
-		if n := int64(len(g.starts)); n >= most {
-			counts = max(now, g.starts[n-most]+guardTime.Microseconds())
+		if count >= most {
+			counts = max(now, counted[count-most]+guardTime.Microseconds())
 			r.countsAt = counts
 		}
-		g.starts = append(g.starts, counts)
+		g.count(counts, freed)
 	}
 	if reason == "" {
 		return true, nil

@@ -194,12 +194,48 @@ func TestPersonLimitLater(t *testing.T) {
 	second.Waiting = []Lookup{{Provider: "github", Name: "sender_permission", Args: "acme/api ada 1"}}
 	r := must[Recorded](t)(s.Deliveries.Record(t.Context(), second))
 	for range 2 {
-		if got, _, err := s.Lookups.Record(t.Context(), r.ID, second.Waiting, limited("a")); err != nil || len(got) != 0 {
+		if got, _, err := s.Lookups.Record(t.Context(), r.ID, second.Waiting, limited("a"), nil); err != nil || len(got) != 0 {
 			t.Errorf("started %v", got)
 		}
 		s.at = s.at.Add(2 * time.Hour)
 	}
 	if d := must[*Delivery](t)(s.Deliveries.Get(t.Context(), r.ID)); d.Limited["a"] == "" || d.Started != 0 {
 		t.Errorf("%+v", d)
+	}
+}
+
+// TestGuardFreed: a run that is cancelled before it started makes room only if it still counted.
+func TestGuardFreed(t *testing.T) {
+	s := open(t)
+	rule := NewRun{PerSubject: PerSubjectReplace, MaxPerHour: 2}
+	s.about(t, rule)
+	s.claimed(t)
+	s.about(t, rule) // it waits for the first one
+	s.at = s.at.Add(61 * time.Minute)
+	for i := range 2 {
+		rule.Subject = fmt.Sprint("github:acme/app#", i+2)
+		s.about(t, rule)
+	}
+	rule.Subject = ""
+	if id := s.about(t, rule); id != 0 {
+		t.Errorf("a third run within an hour: %s", s.shown(t, nil, id))
+	}
+}
+
+// TestGuardRaised: while runs wait for room, a higher limit makes room at once, and each run counts for one
+// hour.
+func TestGuardRaised(t *testing.T) {
+	s := open(t)
+	rule := NewRun{MaxPerHour: 1, Overflow: true}
+	s.about(t, rule)
+	s.about(t, rule) // it counts in an hour
+	rule.MaxPerHour = 3
+	s.at = s.at.Add(10 * time.Minute)
+	s.about(t, rule)
+	s.at = s.at.Add(65 * time.Minute)
+	for range 2 {
+		if got := s.shown(t, nil, s.about(t, rule)); got != "QUEUED" {
+			t.Error(got)
+		}
 	}
 }

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"database/sql"
 	"errors"
 
@@ -164,7 +165,7 @@ func (s *Lines) take(tx *engine.Tx, id RunID, r *NewRun, delivery DeliveryID, p 
 		return stopped, err
 	}
 	if r.PerSubject == PerSubjectContinue {
-		behind, err := s.goOn(tx, id, r, p.goesOn)
+		behind, err := s.goOn(tx, id, r, cmp.Or(r.goesOn, p.goesOn))
 		if err != nil || behind {
 			return stopped, err
 		}
@@ -185,7 +186,7 @@ func (s *Lines) holdUntil(tx *engine.Tx, id RunID, until int64, why string) erro
 	return tx.Exec("UPDATE runs SET state = 'HELD', run_at = $1, status_message = $2 WHERE id = $3 AND run_at < $1", until, why, id)
 }
 
-// replace cancels a run in favour of a newer one.
+// replace cancels a run in favour of a newer run.
 func (s *Lines) replace(tx *engine.Tx, id, by RunID) error {
 	if err := tx.Exec("UPDATE runs SET replaced_by = $1 WHERE id = $2", by, id); err != nil {
 		return err
@@ -198,7 +199,7 @@ func (s *Lines) replace(tx *engine.Tx, id, by RunID) error {
 
 // goOn makes a new run go on with the conversation of its subject, if one is kept, and tells
 // whether it waits for a run of the conversation. live is the conversation of a run that has not
-// ended, or none.
+// ended or that is answered in the thread of a reply, or none.
 func (s *Lines) goOn(tx *engine.Tx, id RunID, r *NewRun, live RunID) (behind bool, err error) {
 	conversation := live
 	if live == 0 {
@@ -230,8 +231,8 @@ func (s *Lines) goOn(tx *engine.Tx, id RunID, r *NewRun, live RunID) (behind boo
 	return at == untilReleased, err
 }
 
-// leave does what follows in its line from the end of a run: the first one that waits may
-// start.
+// leave does what follows in its line from the end of a run: the first one that waits may start, if no
+// run is at work that was there before it.
 func (s *Lines) leave(tx *engine.Tx, id RunID) error {
 	var line struct{ factory, automation, subject string }
 	var delivery DeliveryID
@@ -249,6 +250,11 @@ func (s *Lines) leave(tx *engine.Tx, id RunID) error {
 	}
 	switch f := first[0]; {
 	case f.waits() && f.conversation == f.id:
+		// What an older delivery started late is the first, and yet waits for a run that was there before.
+		ahead, err := listLined(tx, "AND l.run_id < $4 AND r.run_at <> $5 LIMIT 1", line.factory, line.automation, line.subject, f.id, int64(untilReleased))
+		if err != nil || len(ahead) > 0 {
+			return err
+		}
 		return s.store.Conversations.release(tx, f.id, f.id)
 	case f.waits():
 		return s.store.Conversations.releaseNext(tx, f.conversation)

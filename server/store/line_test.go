@@ -2,6 +2,7 @@ package store
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -93,6 +94,9 @@ func TestLines(t *testing.T) {
 		}},
 		{"what was superseded does not count for its person", "+ + + 31s c", NewRun{MaxPerPerson: 1, Person: "github:ada 1", Settle: 30 * time.Second}, []string{
 			"CANCELLED cancelled in favour of #2 before it started", "CANCELLED cancelled in favour of #3 before it started", "INPROGRESS",
+		}},
+		{"what waits for room counts for its person when it counts", "+ + 61m + +", NewRun{MaxPerHour: 1, Overflow: true, MaxPerPerson: 2, Person: "github:ada 1"}, []string{
+			"QUEUED", "QUEUED " + waitsForRoom + " -1m0s", "QUEUED " + waitsForRoom + " 59m0s", "",
 		}},
 		{"overflow and queue", "+ + c 1 c", NewRun{MaxPerHour: 1, Overflow: true, PerSubject: PerSubjectQueue}, []string{"SUCCEEDED", "QUEUED " + waitsForRoom + " 1h0m0s"}},
 	} {
@@ -200,7 +204,7 @@ func TestLineSkipped(t *testing.T) {
 		t.Errorf("%+v", got)
 	}
 	// An answer of the sender's API does not start it either.
-	started, _, err := s.Lookups.Record(t.Context(), done.ID, nil, d.Runs)
+	started, _, err := s.Lookups.Record(t.Context(), done.ID, nil, d.Runs, nil)
 	if check(t, err); len(started) != 0 {
 		t.Errorf("started %v", started)
 	}
@@ -242,7 +246,7 @@ func TestLineOfLookup(t *testing.T) {
 		s.at = s.at.Add(2 * time.Minute)
 		leases := s.claimed(t)
 		third := s.about(t, c.rule)
-		late, _, err := s.Lookups.Record(t.Context(), older.ID, nil, []NewRun{inLineOf(c.rule)})
+		late, _, err := s.Lookups.Record(t.Context(), older.ID, nil, []NewRun{inLineOf(c.rule)}, nil)
 		check(t, err)
 		check(t, s.Leases.Finish(t.Context(), leases[0], Succeeded, "", nil))
 		s.claimed(t)
@@ -251,6 +255,47 @@ func TestLineOfLookup(t *testing.T) {
 		if !slices.Equal(got, c.want) {
 			t.Errorf("%+v:\ngot  %q\nwant %q", c.rule, got, c.want)
 		}
+	}
+}
+
+// TestLineOfLookupWaits: what an older delivery starts late waits for the run at work, also if a run that
+// waits behind it is cancelled.
+func TestLineOfLookupWaits(t *testing.T) {
+	s := open(t)
+	rule := NewRun{PerSubject: PerSubjectQueue}
+	older := must[Recorded](t)(s.Deliveries.Record(t.Context(), delivery("older", "{}")))
+	s.about(t, rule)
+	leases := s.claimed(t)
+	third := s.about(t, rule)
+	late, _, err := s.Lookups.Record(t.Context(), older.ID, nil, []NewRun{inLineOf(rule)}, nil)
+	check(t, err)
+	must[*Run](t)(s.Runs.Stop(t.Context(), third, StopCancel, ""))
+	if got := s.claimed(t); len(got) != 0 {
+		t.Errorf("claimed %v while a run is at work", got)
+	}
+	check(t, s.Leases.Finish(t.Context(), leases[0], Succeeded, "", nil))
+	if got := idsOf(s.claimed(t)); !slices.Equal(got, late) {
+		t.Errorf("claimed %v and not %v", got, late)
+	}
+}
+
+// TestLookupAgain: the writer does a change anew if another one of its transaction failed. What an answer
+// starts stays the same then.
+func TestLookupAgain(t *testing.T) {
+	s := open(t)
+	d := must[Recorded](t)(s.Deliveries.Record(t.Context(), delivery("d", "{}", "a")))
+	runs := []NewRun{inLineOf(NewRun{Automation: "a"}), inLineOf(NewRun{Automation: "b"})}
+	failed := errors.New("another change failed")
+	again := func(tx *engine.Tx) error {
+		_, _, err := s.Lookups.startLater(tx, d.ID, runs)
+		return errors.Join(err, failed)
+	}
+	if err := s.Do(t.Context(), again); !errors.Is(err, failed) {
+		t.Fatal(err)
+	}
+	started, _, err := s.Lookups.Record(t.Context(), d.ID, nil, runs, nil)
+	if check(t, err); len(started) != 1 || must[*Run](t)(s.Runs.Get(t.Context(), started[0])).Automation != "b" {
+		t.Errorf("started %v", started)
 	}
 }
 

@@ -251,8 +251,18 @@ func (s *Runs) Count(ctx context.Context, q RunQuery) (counts map[RunState]int64
 		if err != nil {
 			return nil, false, err
 		}
-		if state == held {
-			state = Queued
+		if state == held { // those that wait for a person are few
+			w.add("run_at = ?", int64(untilApproved))
+			var blocked int64
+			if err := s.Read.QueryRowContext(ctx, "SELECT count(*) FROM runs"+w.sql(), w.args...).Scan(&blocked); err != nil {
+				return nil, false, err
+			}
+			if len(q.States) == 0 || slices.Contains(q.States, Blocked) {
+				counts[Blocked] = blocked
+			}
+			if state, n = Queued, n-blocked; len(q.States) > 0 && !slices.Contains(q.States, Queued) {
+				continue
+			}
 		}
 		counts[state] = min(counts[state]+n, MaxCount)
 	}

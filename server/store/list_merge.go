@@ -111,7 +111,7 @@ func (l *lister) mergeFirst(ctx context.Context, groups []groupRow, states []Run
 func (l *lister) ofGroup(most int) (query string, args []any, at int, err error) {
 	column, direction, _ := l.key()
 	w, matches := where{}, "TRUE"
-	if l.checked {
+	if l.checked || l.ofHeld() != "" {
 		l.checks(&w, true)
 		matches, w.terms = strings.Join(append(w.terms, "TRUE"), " AND "), nil
 	}

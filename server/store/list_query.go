@@ -38,6 +38,7 @@ type RunQuery struct {
 	ConversationID              RunID
 	RetryOf                     RunID
 	Subject                     string // what they are about
+	Person                      string // who caused their events, such as github:ada
 	CreatedAfter, CreatedBefore time.Time
 	UpdatedAfter                time.Time
 	Metadata                    map[string]string
@@ -71,7 +72,7 @@ func (l *lister) prepare(ctx context.Context) (err error) {
 	w := l.ofGroups()
 	l.grouped = len(w.terms) > 0 || l.Search != ""
 	l.checked = l.Search != "" || l.ArtifactType != "" || len(l.Metadata) > 0 || !l.CreatedAfter.IsZero() || !l.CreatedBefore.IsZero() ||
-		!l.UpdatedAfter.IsZero() && l.Sort != ByUpdated || l.Webhook != ""
+		!l.UpdatedAfter.IsZero() && l.Sort != ByUpdated || l.Webhook != "" || l.Person != ""
 	l.filtered = l.checked || l.grouped || len(l.States) > 0
 	if l.filtered || l.Sort == ByAgent || !l.UpdatedAfter.IsZero() {
 		l.groups, err = engine.List(ctx, l.db.DB, scanGroup, "SELECT id, automation, agent FROM run_groups"+w.sql()+" ORDER BY id", w.args...)
@@ -138,10 +139,23 @@ func (l *lister) states() []RunState {
 	}
 	return slices.DeleteFunc(slices.Clone(lifecycle), func(s RunState) bool {
 		if s == held {
-			s = Queued
+			return !slices.Contains(l.States, Queued) && !slices.Contains(l.States, Blocked)
 		}
 		return !slices.Contains(l.States, s)
 	})
+}
+
+// ofHeld says which runs that are HELD the query selects: those that wait for a person (=), all others
+// (<>), or all (empty).
+func (q RunQuery) ofHeld() string {
+	queued, blocked := slices.Contains(q.States, Queued), slices.Contains(q.States, Blocked)
+	switch {
+	case queued == blocked:
+		return ""
+	case blocked:
+		return "="
+	}
+	return "<>"
 }
 
 // conditions adds all conditions of the query. Along the order, each run is checked;
@@ -201,7 +215,13 @@ func (l *lister) checks(w *where, along bool) {
 	if !l.UpdatedAfter.IsZero() && l.Sort != ByUpdated {
 		w.add("updated_at > ?", micros(l.UpdatedAfter))
 	}
+	if is := l.ofHeld(); is != "" {
+		w.add("(state <> 'HELD' OR run_at "+is+" ?)", int64(untilApproved))
+	}
 	w.text("webhook", l.Webhook)
+	if l.Person != "" { // after a blank, the column has what stays if the name changes
+		w.add("(person = ? OR substr(person, 1, ?) = ?)", l.Person, len([]rune(l.Person))+1, l.Person+" ")
+	}
 	l.checkSearch(w, along)
 	if l.ArtifactType != "" {
 		has := w.bind("type = ?", l.ArtifactType)

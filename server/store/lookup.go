@@ -86,8 +86,8 @@ func (s *Lookups) drop(tx *engine.Tx, id DeliveryID) error {
 // Record records in one transaction how attempts at questions of a delivery went, and
 // starts runs that the answers decide. An automation that the delivery started before, or
 // that was withheld, is not started again. A question that does not wait any more stays as
-// it is. stopped are runs about the same subjects that were cancelled or asked to stop.
-func (s *Lookups) Record(ctx context.Context, id DeliveryID, asked []Lookup, runs []NewRun) (started, stopped []RunID, err error) {
+// it is. A reply decides (SPEC 26.2); nil: it is none. stopped are runs about the same subjects that were cancelled or asked to stop.
+func (s *Lookups) Record(ctx context.Context, id DeliveryID, asked []Lookup, runs []NewRun, reply *Reply) (started, stopped []RunID, err error) {
 	err = s.Grow(ctx, func(tx *engine.Tx) error {
 		started, stopped = nil, nil
 		for _, l := range asked {
@@ -102,6 +102,10 @@ func (s *Lookups) Record(ctx context.Context, id DeliveryID, asked []Lookup, run
 				return err
 			}
 		}
+		if reply != nil {
+			stopped, err = s.decideLater(tx, id, reply)
+			return err
+		}
 		if len(runs) == 0 {
 			return nil
 		}
@@ -109,6 +113,29 @@ func (s *Lookups) Record(ctx context.Context, id DeliveryID, asked []Lookup, run
 		return err
 	})
 	return started, stopped, err
+}
+
+// decideLater decides by a reply that was recorded before, once.
+func (s *Lookups) decideLater(tx *engine.Tx, id DeliveryID, reply *Reply) (stopped []RunID, err error) {
+	var factory, detail string
+	err = tx.Row("SELECT factory, detail FROM deliveries WHERE id = $1", []any{int64(id)}, &factory, &detail)
+	if errors.Is(err, ErrNotFound) {
+		return nil, nil // nobody could tell why it decided
+	}
+	if err != nil {
+		return nil, err
+	}
+	not, err := withheldOf(detail)
+	if err != nil || not.Decided != "" {
+		return nil, err
+	}
+	if not.Decided, stopped, err = s.store.Approvals.reply(tx, id, factory, reply); err != nil {
+		return nil, err
+	}
+	if detail, err = not.text(); err != nil {
+		return nil, err
+	}
+	return stopped, tx.Exec("UPDATE deliveries SET detail = $1 WHERE id = $2", detail, int64(id))
 }
 
 // startLater starts runs of a delivery that was recorded before.
@@ -136,7 +163,7 @@ func (s *Lookups) startLater(tx *engine.Tx, id DeliveryID, runs []NewRun) (start
 	if err != nil {
 		return nil, nil, err
 	}
-	runs = slices.DeleteFunc(runs, func(r NewRun) bool {
+	runs = slices.DeleteFunc(slices.Clone(runs), func(r NewRun) bool { // the writer may do this again
 		return slices.Contains(known, r.Automation) || not.has(r.Automation)
 	})
 	d.ID, d.Runs = id, runs

@@ -2,8 +2,8 @@ package store
 
 import (
 	"context"
-	"database/sql"
 	"fmt"
+	"time"
 
 	"triphammer/server/store/internal/engine"
 )
@@ -12,9 +12,11 @@ import (
 // is rolled back, or another process has written, it forgets what may be wrong.
 type memory struct {
 	groups             groupCache
-	lastHead, lastHeld int64 // the groups of queued and of held runs at which a claim stopped, if it left some out
-	pausesChanged      bool  // by the transaction
-	pausesStale        bool  // another process may have changed them
+	lastHead, lastHeld int64         // the groups of queued and of held runs at which a claim stopped, if it left some out
+	running            map[owner]int // runs in progress at the time counted, if there are many
+	counted            time.Time
+	pausesChanged      bool // by the transaction
+	pausesStale        bool // another process may have changed them
 	// identities are those that the transaction looked up, with the delivery that has each; 0: none
 	// has.
 	identities map[string]DeliveryID
@@ -61,26 +63,17 @@ func (s hooks) Opened(tx *engine.Tx) (lastID int64, err error) {
 }
 
 // Expect finds the deliveries that have the identities already.
-func (s hooks) Expect(tx *engine.Tx, identities [][]byte) error {
+func (s hooks) Expect(identities [][]byte) (query string, found func(identity []byte, id int64)) {
 	s.identities = nil
 	if len(identities) == 0 {
-		return nil
+		return "", nil
 	}
 	known := make(map[string]DeliveryID, len(identities))
 	for _, identity := range identities {
 		known[string(identity)] = 0
 	}
-	err := tx.Each("SELECT identity_hash, id FROM deliveries WHERE identity_hash = ANY($1)", []any{identities}, func(rows *sql.Rows) (bool, error) {
-		var identity []byte
-		var id DeliveryID
-		err := rows.Scan(&identity, &id)
-		known[string(identity)] = id
-		return true, err
-	})
-	if err == nil {
-		s.identities = known
-	}
-	return err
+	s.identities = known
+	return "SELECT identity_hash, id FROM deliveries WHERE identity_hash = ANY($1)", func(identity []byte, id int64) { known[string(identity)] = DeliveryID(id) }
 }
 
 // Committed shows what is paused to everybody, if that has changed.
@@ -95,12 +88,16 @@ func (s hooks) Committed(tx *engine.Tx) error {
 }
 
 // Forget forgets everything.
-func (s hooks) Forget() { s.groups = groupCache{} }
+func (s hooks) Forget() { s.groups, s.running = groupCache{}, nil }
 
-// ForgetOthers forgets what another process can have changed. Groups and specs never change.
+// ForgetOthers forgets what any write of another process can have changed. Groups and specs never change.
 func (s hooks) ForgetOthers() {
-	s.groups = groupCache{ids: s.groups.ids, specs: s.groups.specs}
-	s.pausesChanged, s.othersWrote = true, true
+	s.groups.guards, s.groups.rates, s.othersWrote = nil, nil, true
+}
+
+// ForgetRules forgets which applies are live, and what is paused.
+func (s hooks) ForgetRules() {
+	s.groups.live, s.groups.pauses, s.pausesChanged = nil, nil, true
 }
 
 // WentBack takes no delivery until somebody has looked.

@@ -33,7 +33,7 @@ const (
 	breaking = "-- breaks: programs of before write a column that is gone\nALTER TABLE pins DROP COLUMN reason;"
 )
 
-// TestRollingUpgrade: a program opens and writes a store that a newer one has added to, also
+// TestRollingUpgrade (R28): a program opens and writes a store that a newer one has added to, also
 // beside it, and refuses one that a newer one has changed in another way (SPEC 17.6).
 func TestRollingUpgrade(t *testing.T) {
 	s := open(t)

@@ -134,6 +134,7 @@ func (s *Pauses) pause(tx *engine.Tx, p Pause) error {
 	all = maps.Clone(all)
 	all[p.Pausable] = p
 	s.groups.pauses, s.pausesChanged = all, true
+	tx.Rules()
 	return nil
 }
 
@@ -167,6 +168,7 @@ func (s *Pauses) resume(tx *engine.Tx, what Pausable) error {
 	all = maps.Clone(all)
 	delete(all, what)
 	s.groups.pauses, s.pausesChanged = all, true
+	tx.Rules()
 	return nil
 }
 

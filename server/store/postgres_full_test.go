@@ -333,7 +333,7 @@ func TestPostgresPlans(t *testing.T) {
 	}
 }
 
-// TestPostgresHangs: a database that does not answer in the middle of a transaction keeps nobody
+// TestPostgresHangs (R8): a database that does not answer in the middle of a transaction keeps nobody
 // waiting for longer than a transaction may take (20 s), however many wait.
 func TestPostgresHangs(t *testing.T) {
 	s := openPostgres(t)

@@ -107,7 +107,7 @@ func (l *lossy) cut() {
 	l.lost = nil
 }
 
-// TestAnswerLost: when the database commits, and the connection is lost before it says so, a
+// TestAnswerLost (R7): when the database commits, and the connection is lost before it says so, a
 // run that was claimed is executed all the same, a transcript goes on, and nothing is counted
 // twice.
 func TestAnswerLost(t *testing.T) {

@@ -97,6 +97,8 @@ func (s *Runs) delete(tx *engine.Tx, id int64) error {
 		"DELETE FROM run_words WHERE run_id = $1",
 		"DELETE FROM notices WHERE id = $1",
 		"DELETE FROM answers WHERE run_id = $1",
+		"DELETE FROM outputs WHERE run_id = $1",
+		"DELETE FROM approvals WHERE run_id = $1",
 		"DELETE FROM conversations WHERE id = $1",
 		"DELETE FROM subject_conversations WHERE conversation_id = $1",
 		"DELETE FROM artifacts WHERE run_id = $1", // their files go with the next sweep

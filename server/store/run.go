@@ -23,6 +23,7 @@ type RunState = terms.RunState
 
 // The states. The last three are terminal and never change.
 const (
+	Blocked    = terms.Blocked
 	Queued     = terms.Queued
 	InProgress = terms.InProgress
 	Succeeded  = terms.Succeeded
@@ -122,7 +123,8 @@ type NewRun struct {
 	Schedule *RunSchedule // nil: none started it
 	Priority int64        // those with a higher one start first
 
-	Answers []NewAnswer // where to tell what becomes of it (SPEC 22)
+	Answers []NewAnswer  // where to tell what becomes of it (SPEC 22)
+	Outputs *OutputPlace // where what its agent asks for is done (SPEC 23); nil: its agent may ask for nothing
 
 	// Event identifies what a sender reports, if several webhooks may report it; else empty.
 	Event string
@@ -134,7 +136,18 @@ type NewRun struct {
 	// ended; Settle is for how long no newer event of the subject may come before it starts.
 	PerSubject string
 	Settle     time.Duration
-	LoopOf     RunID // the run of the same automation whose work would start this one, or none
+	// Thread is the place of its answer (NewAnswer.PlaceKey), if its event is a reply in a thread: the run
+	// goes on with the conversation of the newest run of its automation that is answered there, unless
+	// PerSubject says something else. If there is none, an OnlyReply starts nothing (SPEC 21.6). If the
+	// automation has an open question there, the run goes on with the conversation of that, whatever
+	// PerSubject says (SPEC 26.3); ToQuestion makes nothing else of it a reply.
+	Thread     string
+	OnlyReply  bool
+	ToQuestion bool
+	Asks       bool // its agent may ask questions
+	// Approval makes it wait for a person before it starts; nil: it does not.
+	Approval *NewApproval
+	LoopOf   RunID // the run of the same automation whose work would start this one, or none
 
 	DeliveryID DeliveryID // that started the run that is retried
 	RetryOf    RunID      // the run that is retried
@@ -145,6 +158,8 @@ type NewRun struct {
 	EndedAfter   time.Time
 
 	countsAt int64 // when it counts for MaxPerHour, if there is no room now
+	goesOn   RunID // the conversation of Thread, or none
+	answers  RunID // the run to whose question it is the reply, or none
 }
 
 const insertRun = `INSERT INTO runs (id, factory, automation, source, title, creator_kind, creator_name, delivery_id, webhook, commit_hash, spec_hash,
@@ -202,14 +217,17 @@ func (s *Runs) insert(tx *engine.Tx, r *NewRun, delivery DeliveryID) (RunID, err
 		if err := tx.Exec("UPDATE runs SET retry_of = $1 WHERE id = $2", r.RetryOf, id); err != nil {
 			return 0, err
 		}
-		if err := s.store.Answers.again(tx, id, r.RetryOf); err != nil {
+		if err := errors.Join(s.store.Answers.again(tx, id, r.RetryOf), s.store.Outputs.again(tx, id, r.RetryOf)); err != nil {
 			return 0, err
 		}
+	}
+	if err := errors.Join(s.store.Outputs.place(tx, id, r.Outputs, r.answers), s.store.Outputs.ends(tx, id, r)); err != nil {
+		return 0, err
 	}
 	if err := s.store.Answers.insert(tx, id, delivery, r); err != nil {
 		return 0, err
 	}
-	if r.countsAt != 0 {
+	if r.countsAt > 0 {
 		if err := tx.Exec("UPDATE runs SET counts_at = $1 WHERE id = $2", r.countsAt, id); err != nil {
 			return 0, err
 		}
@@ -331,7 +349,12 @@ func scanRun(rows *sql.Rows) (*Run, error) {
 	}
 	if r.State == held {
 		r.State = Queued
-		if r.Behind = runAt == untilReleased; !r.Behind {
+		switch runAt {
+		case untilApproved:
+			r.State = Blocked
+		case untilReleased:
+			r.Behind = true
+		default:
 			r.RunAt = timeOf(runAt)
 		}
 	}
@@ -375,7 +398,9 @@ func (s *Runs) Metadata(ctx context.Context, runs ...RunID) (map[RunID]map[strin
 
 const (
 	countQueued = "SELECT count(*) FROM runs WHERE state = 'QUEUED'"
-	countHeld   = "SELECT count(*) FROM runs WHERE state = 'HELD'"
+	countHeld   = "SELECT count(*) FROM runs WHERE state = 'HELD' AND run_at <> 9223372036854775806" // untilApproved
+	// countBlocked is the number of runs that wait for a person.
+	countBlocked = "SELECT count(*) FROM approvals WHERE decision = '' AND seq = 0"
 )
 
 // Roots are the topmost runs above runs that another one asked for, by the id of the run.
@@ -403,6 +428,7 @@ func (s *Runs) Counts(ctx context.Context) (map[RunState]int64, error) {
 	counts := make(map[RunState]int64)
 	for state, query := range map[RunState]string{
 		Queued:     "SELECT (" + countQueued + ") + (" + countHeld + ")",
+		Blocked:    countBlocked,
 		InProgress: "SELECT count(*) FROM runs WHERE state = 'INPROGRESS' AND state <> 'QUEUED'", // what its index is for
 	} {
 		var n int64
@@ -478,12 +504,18 @@ func (s *Leases) Renew(ctx context.Context, l Lease, d time.Duration) (asked Sto
 	return asked, err
 }
 
-// Finish ends a run. A terminal state never changes (SPEC 9.1).
-func (s *Leases) Finish(ctx context.Context, l Lease, state RunState, message string, exitCode *int64) error {
+// Finish ends a run. A terminal state never changes (SPEC 9.1). asked are what the agent of a run asked
+// for that has SUCCEEDED; of other runs they are discarded (SPEC 23.2).
+func (s *Leases) Finish(ctx context.Context, l Lease, state RunState, message string, exitCode *int64, asked ...NewOutput) error {
 	if !state.Terminal() {
 		return fmt.Errorf("run %s: %s ends no run", l.RunID, state)
 	}
-	return s.Do(ctx, func(tx *engine.Tx) error { return s.finish(tx, l, state, message, exitCode) })
+	return s.Do(ctx, func(tx *engine.Tx) error {
+		if err := s.finish(tx, l, state, message, exitCode); err != nil || state != Succeeded {
+			return err
+		}
+		return s.store.Outputs.ofRun(tx, l.RunID, asked)
+	})
 }
 
 // finish is Finish within a transaction.
@@ -532,7 +564,8 @@ func (s *Runs) Stop(ctx context.Context, id RunID, stop Stop, by string) (*Run, 
 // stop is Stop within a transaction. said is what the message of the run begins with.
 func (s *Runs) stop(tx *engine.Tx, id RunID, stop Stop, said string) error {
 	var state RunState
-	if err := tx.Row("SELECT state FROM runs WHERE id = $1", []any{id}, &state); err != nil {
+	var at int64
+	if err := tx.Row("SELECT state, run_at FROM runs WHERE id = $1", []any{id}, &state, &at); err != nil {
 		return fmt.Errorf("run %s: %w", id, err)
 	}
 	switch {
@@ -543,6 +576,10 @@ func (s *Runs) stop(tx *engine.Tx, id RunID, stop Stop, said string) error {
 			int64(stop), s.stamp(tx), said, id, int64(StopCancel))
 	case stop == StopInterrupt:
 		return fmt.Errorf("run %s has no turn to interrupt, because it is queued: cancel it (%w)", id, ErrConflict)
+	case state == held && at == untilApproved:
+		if err := s.store.Approvals.withdraw(tx, id, said); err != nil {
+			return err
+		}
 	}
 	err := tx.Exec("UPDATE runs SET state = 'CANCELLED', status_message = $1, finished_at = $2, updated_at = $2, "+countEvents+
 		" WHERE id = $3", said+CancelledQueued, s.stamp(tx), id)

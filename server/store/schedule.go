@@ -238,8 +238,15 @@ func (s *Schedules) Fire(ctx context.Context, t Tick) (runs []RunID, err error) 
 			if err != nil {
 				return err
 			}
-			if !starts {
-				err := tx.Exec("UPDATE schedules SET error = $1 WHERE id = $2", "the automation "+r.Automation+" is paused", id)
+			why := "the automation " + r.Automation + " is paused"
+			if starts {
+				why, err = s.store.Approvals.full(tx, &r)
+			}
+			if err != nil {
+				return err
+			}
+			if why != "" {
+				err := tx.Exec("UPDATE schedules SET error = $1 WHERE id = $2", why, id)
 				if err != nil {
 					return err
 				}
@@ -247,6 +254,9 @@ func (s *Schedules) Fire(ctx context.Context, t Tick) (runs []RunID, err error) 
 			}
 			r.Schedule = &RunSchedule{ID: id, Name: t.Schedule.Name, Cron: t.Schedule.Cron}
 			run, err := s.store.Runs.insert(tx, &r, 0)
+			if err == nil && r.Approval != nil {
+				_, err = s.store.Approvals.waits(tx, run, &r) // it has no subject
+			}
 			if err != nil {
 				return err
 			}

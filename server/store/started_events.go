@@ -27,7 +27,11 @@ func (s *Deliveries) startedBy(tx *engine.Tx, r *NewRun, d *NewDelivery) (of Del
 	if r.Event == "" || d.ReplayOf != 0 { // which a person wants
 		return 0, nil
 	}
-	err = tx.Row("SELECT delivery_id FROM started_events WHERE event = $1 AND webhook_uid <> $2", []any{r.eventKey(), d.WebhookUID}, &of)
+	query, args := "SELECT delivery_id FROM started_events WHERE event = $1", []any{r.eventKey()}
+	if r.Thread == "" { // a reply may come twice over one webhook, as a message and as a mention
+		query, args = query+" AND webhook_uid <> $2", append(args, d.WebhookUID)
+	}
+	err = tx.Row(query, args, &of)
 	if errors.Is(err, ErrNotFound) {
 		return 0, nil
 	}

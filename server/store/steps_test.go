@@ -35,7 +35,7 @@ func TestPruneInSteps(t *testing.T) {
 	}
 }
 
-// TestPruneUnderLoad: while deliveries come, exactly what is old goes, the log
+// TestPruneUnderLoad (R29): while deliveries come, exactly what is old goes, the log
 // begins anew meanwhile, and the file shrinks.
 func TestPruneUnderLoad(t *testing.T) {
 	storetest.SQLite(t)

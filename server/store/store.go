@@ -82,6 +82,7 @@ type Store struct {
 	*db
 	Answers       *Answers
 	Applies       *Applies
+	Approvals     *Approvals
 	Artifacts     *Artifacts
 	Audit         *Audit
 	Conversations *Conversations
@@ -91,6 +92,7 @@ type Store struct {
 	Lines         *Lines
 	Lookups       *Lookups
 	Notices       *Notices
+	Outputs       *Outputs
 	Pauses        *Pauses
 	Pins          *Pins
 	Runs          *Runs
@@ -121,8 +123,8 @@ type db struct {
 
 func newStore(db *db) *Store {
 	db.store = &Store{
-		db: db, Answers: &Answers{db}, Applies: &Applies{db: db}, Artifacts: &Artifacts{db: db}, Audit: &Audit{db}, Conversations: &Conversations{db},
-		Deliveries: &Deliveries{db}, Keys: &Keys{db: db}, Leases: &Leases{db: db}, Lines: &Lines{db}, Lookups: &Lookups{db}, Notices: &Notices{db},
+		db: db, Answers: &Answers{db}, Applies: &Applies{db: db}, Approvals: &Approvals{db}, Artifacts: &Artifacts{db: db}, Audit: &Audit{db}, Conversations: &Conversations{db},
+		Deliveries: &Deliveries{db}, Keys: &Keys{db: db}, Leases: &Leases{db: db}, Lines: &Lines{db}, Lookups: &Lookups{db}, Notices: &Notices{db}, Outputs: &Outputs{db: db},
 		Pauses: &Pauses{db: db}, Pins: &Pins{db}, Runs: &Runs{db: db}, Schedules: &Schedules{db}, Secrets: &Secrets{db: db},
 		Sessions: &Sessions{db}, Specs: &Specs{db}, Subjects: &Subjects{db: db}, Transcripts: &Transcripts{db}, Usage: &Usage{db}, Workers: &Workers{db},
 	}

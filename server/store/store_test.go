@@ -86,7 +86,7 @@ func check(t testing.TB, err error) {
 	}
 }
 
-// TestOneIdentityAtOnce: of 64 deliveries in flight with one identity exactly
+// TestOneIdentityAtOnce (R10, R12): of 64 deliveries in flight with one identity exactly
 // one is Accepted, and its runs alone exist (SPEC 5.6, 9.2).
 func TestOneIdentityAtOnce(t *testing.T) {
 	s := open(t)

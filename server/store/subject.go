@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"slices"
@@ -45,17 +46,22 @@ type SubjectCursor struct {
 	Name string
 }
 
-// metaSubjects says up to which id deliveries and runs are in the table subjects.
-const metaSubjects = "subjects up to"
+// metaSubjects says up to which id deliveries and runs are in the table subjects. An index that was
+// written under the name "subjects up to" lacks runs without a subject of their own, so everything
+// that is kept is read once more.
+const metaSubjects = "subjects to"
 
 const (
 	subjectsPage  = 100   // deliveries whose payloads are read at once
-	subjectsRest  = 29    // times as long as it worked, the index rests while many deliveries come
+	subjectsRest  = 9     // times as long as it worked, the index rests if it is behind
+	subjectsWait  = 99    // the same while much else is written
+	subjectsBusy  = 100   // transactions a second that are much
 	subjectsWrite = 5_000 // deliveries without a subject that are read again after a restart, at most
 )
 
 // Index adds the deliveries and runs that are not in the index yet. The subjects of a delivery are
-// those of its runs and those that of tells, which gets the delivery and its body. One process at a
+// those of its runs and those that of tells, which gets the delivery and its body. A run without a
+// subject has those of its delivery, or of the first run of its conversation. One process at a
 // time may call it: the leader. Data that comes meanwhile is left for the next call.
 func (s *Subjects) Index(ctx context.Context, of func(d *Delivery, body []byte) []string) error {
 	mark, err := s.store.Mark(ctx) // first: everything up to it is committed
@@ -73,8 +79,9 @@ func (s *Subjects) Index(ctx context.Context, of func(d *Delivery, body []byte) 
 		}
 		s.written = s.upTo
 	}
+	rest := time.Duration(subjectsWait)
 	for read := 0; s.upTo < to; {
-		began := time.Now()
+		began, commits := time.Now(), s.Commits()
 		next, entries, n, err := s.read(ctx, s.upTo, to, of)
 		if err != nil {
 			return err
@@ -89,7 +96,10 @@ func (s *Subjects) Index(ctx context.Context, of func(d *Delivery, body []byte) 
 			select {
 			case <-ctx.Done():
 				return ctx.Err()
-			case <-time.After(subjectsRest * time.Since(began)):
+			case <-time.After(rest * time.Since(began)):
+			}
+			if rest = subjectsRest; float64(s.Commits()-commits) > subjectsBusy*time.Since(began).Seconds() {
+				rest = subjectsWait
 			}
 		}
 	}
@@ -117,13 +127,9 @@ func (s *Subjects) read(ctx context.Context, from, to int64, of func(*Delivery, 
 	if len(deliveries) == subjectsPage {
 		next = int64(deliveries[subjectsPage-1].ID)
 	}
-	type subjectRun struct {
-		id, delivery     int64
-		factory, subject string
-	}
 	runs, err := engine.List(ctx, s.DB, func(rows *sql.Rows) (r subjectRun, err error) {
-		return r, rows.Scan(&r.id, &r.delivery, &r.factory, &r.subject)
-	}, "SELECT id, delivery_id, factory, subject FROM runs WHERE id > $1 AND id <= $2 ORDER BY id LIMIT $3", from, next, subjectsPage)
+		return r, rows.Scan(&r.id, &r.delivery, &r.conversation, &r.factory, &r.subject)
+	}, "SELECT id, delivery_id, conversation_id, factory, subject FROM runs WHERE id > $1 AND id <= $2 ORDER BY id LIMIT $3", from, next, subjectsPage)
 	if err != nil {
 		return 0, nil, 0, err
 	}
@@ -131,27 +137,59 @@ func (s *Subjects) read(ctx context.Context, from, to int64, of func(*Delivery, 
 		next = runs[subjectsPage-1].id
 	}
 	deliveries = slices.DeleteFunc(deliveries, func(d *Delivery) bool { return int64(d.ID) > next })
-	bodies, err := s.store.Deliveries.payloads(ctx, deliveries)
+	bodies, err := s.store.Deliveries.Payloads(ctx, deliveries)
 	if err != nil {
 		return 0, nil, 0, err
+	}
+	known := make(map[int64][]string) // the subjects of each id
+	add := func(e subjectEntry) {
+		if !slices.Contains(known[e.id], e.subject) {
+			known[e.id] = append(known[e.id], e.subject)
+			entries = append(entries, e)
+		}
 	}
 	for _, d := range deliveries {
 		if body, kept := bodies[d.ID]; kept {
 			for _, subject := range of(d, body) {
-				entries = append(entries, subjectEntry{subject, d.Factory, int64(d.ID), "deliveries"})
+				add(subjectEntry{subject, d.Factory, int64(d.ID), "deliveries"})
 			}
 		}
 	}
+	var before []int64 // ids of earlier pages whose subjects runs take over
 	for _, r := range runs {
-		if r.subject == "" {
-			continue
+		switch origin := r.origin(); {
+		case r.subject != "":
+			add(subjectEntry{r.subject, r.factory, r.id, "runs"})
+			if r.delivery != 0 {
+				add(subjectEntry{r.subject, r.factory, r.delivery, "deliveries"})
+			}
+		case origin != 0 && origin <= from:
+			before = append(before, origin)
 		}
-		entries = append(entries, subjectEntry{r.subject, r.factory, r.id, "runs"})
-		if r.delivery != 0 {
-			entries = append(entries, subjectEntry{r.subject, r.factory, r.delivery, "deliveries"})
+	}
+	indexed, err := subjectsOf(ctx, s, before)
+	if err != nil {
+		return 0, nil, 0, err
+	}
+	for _, r := range runs {
+		if origin := r.origin(); r.subject == "" && origin != 0 {
+			for _, subject := range append(slices.Clip(known[origin]), indexed[origin]...) {
+				add(subjectEntry{subject, r.factory, r.id, "runs"})
+			}
 		}
 	}
 	return next, entries, len(deliveries), nil
+}
+
+// subjectRun is what the index reads of a run.
+type subjectRun struct {
+	id, delivery, conversation int64
+	factory, subject           string
+}
+
+// origin is the delivery or the run whose subjects a run without one has; 0: there is none.
+func (r subjectRun) origin() int64 {
+	return cmp.Or(r.delivery, r.conversation)
 }
 
 // write adds entries, and notes how far the index is.
@@ -265,16 +303,21 @@ func (s *Subjects) sum(ctx context.Context, all []Subject) error {
 	return err
 }
 
-// Of are the subjects of deliveries, sorted. A delivery that is not in the index yet has none.
-func (s *Subjects) Of(ctx context.Context, deliveries ...DeliveryID) (map[DeliveryID][]string, error) {
-	all := make(map[DeliveryID][]string)
-	if len(deliveries) == 0 {
+// Of are the subjects of runs, sorted. A run that is not in the index yet has none.
+func (s *Subjects) Of(ctx context.Context, runs ...RunID) (map[RunID][]string, error) {
+	return subjectsOf(ctx, s, runs)
+}
+
+// subjectsOf are the subjects of deliveries and runs that are in the index, sorted.
+func subjectsOf[T ~int64](ctx context.Context, s *Subjects, ids []T) (map[T][]string, error) {
+	all := make(map[T][]string)
+	if len(ids) == 0 {
 		return all, nil
 	}
 	w := where{}
-	w.add(in(&w, "id", deliveries))
+	w.add(in(&w, "id", ids))
 	_, err := engine.List(ctx, s.DB, func(rows *sql.Rows) (none struct{}, err error) {
-		var id DeliveryID
+		var id T
 		var subject string
 		err = rows.Scan(&id, &subject)
 		all[id] = append(all[id], subject)

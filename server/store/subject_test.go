@@ -3,11 +3,14 @@ package store
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"triphammer/server/store/internal/engine"
 )
 
 // aboutBody says that a delivery is about its body, without the quotes.
@@ -106,6 +109,56 @@ func TestSubjects(t *testing.T) {
 	}
 }
 
+// TestSubjectsOfDelivery: a run without a subject of its own is about what its delivery is about,
+// whenever it began, and so are its follow-ups (SPEC 21.2).
+func TestSubjectsOfDelivery(t *testing.T) {
+	f := open(t)
+	ctx := t.Context()
+	index := func() { t.Helper(); check(t, f.Subjects.Index(ctx, aboutBody)) }
+	d := delivery("1", `"github:acme/app#12"`, "own", "plain")
+	d.Runs[0].Subject = "web:Pay/9"
+	first := must[Recorded](t)(f.Deliveries.Record(ctx, d))
+	nothing := must[Recorded](t)(f.Deliveries.Record(ctx, delivery("2", `{}`, "plain")))
+	index()
+	is := func(want ...RunID) {
+		t.Helper()
+		for _, subject := range []string{"github:acme/app#12", "web:Pay/9"} {
+			var got []RunID
+			for _, r := range must[[]*Run](t)(f.Runs.List(ctx, RunQuery{Subject: subject, Ascending: true})) {
+				got = append(got, r.ID)
+			}
+			if subject == "web:Pay/9" { // the run with a subject of its own, too
+				got = slices.DeleteFunc(got, func(id RunID) bool { return id == first.RunIDs[0] })
+			}
+			if !slices.Equal(got, want) {
+				t.Errorf("about %s: %v, not %v", subject, got, want)
+			}
+		}
+	}
+	is(first.RunIDs[1])
+
+	// Later runs, whose delivery is in the index already.
+	again := f.asked(t, NewRun{DeliveryID: first.ID, RetryOf: first.RunIDs[1]})
+	followed := f.asked(t, NewRun{Conversation: first.RunIDs[1]})
+	index()
+	is(first.RunIDs[1], again, followed)
+	if got := must[map[RunID][]string](t)(f.Subjects.Of(ctx, followed, nothing.RunIDs[0])); !slices.Equal(got[followed], []string{"github:acme/app#12", "web:Pay/9"}) || got[nothing.RunIDs[0]] != nil {
+		t.Errorf("the subjects of runs: %v", got)
+	}
+
+	// An index of a version that left such runs out is completed.
+	check(t, f.Do(ctx, func(tx *engine.Tx) error {
+		return errors.Join(tx.Exec("DELETE FROM meta WHERE name = $1", metaSubjects), tx.SetMeta("subjects up to", fmt.Sprint(int64(followed))),
+			tx.Exec("DELETE FROM subjects WHERE id IN ($1, $2)", int64(first.RunIDs[1]), int64(followed)))
+	}))
+	f.Subjects.Forget()
+	index()
+	is(first.RunIDs[1], again, followed)
+	if want := []string{"github:acme/app#12 1d 3r 3a", "web:Pay/9 1d 4r 4a"}; !slices.Equal(slices.Sorted(slices.Values(f.subjects(t, SubjectQuery{}))), want) {
+		t.Errorf("%q", f.subjects(t, SubjectQuery{}))
+	}
+}
+
 // TestSubjectsRestart: the index goes on after a restart, and takes what came before it.
 func TestSubjectsRestart(t *testing.T) {
 	f := open(t)
@@ -118,7 +171,7 @@ func TestSubjectsRestart(t *testing.T) {
 	asked := 0
 	count := func(d *Delivery, body []byte) []string { asked++; return aboutBody(d, body) }
 	check(t, f.Subjects.Index(ctx, count))
-	want := []string{"x:run 207d 207r 207a", "x:2 69d 0r 0a", "x:1 69d 0r 0a", "x:0 69d 0r 0a"}
+	want := []string{"x:run 207d 414r 414a", "x:2 69d 69r 69a", "x:1 69d 69r 69a", "x:0 69d 69r 69a"}
 	if got := f.subjects(t, SubjectQuery{}); !slices.Equal(got, want) || asked != 207 {
 		t.Errorf("%q, %d deliveries read", got, asked)
 	}

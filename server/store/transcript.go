@@ -100,17 +100,31 @@ func (s *Transcripts) List(ctx context.Context, run RunID, after int64, limit in
 const selectEvents = "SELECT seq, at, kind, data, digest FROM run_events WHERE run_id = $1"
 
 func (s *Transcripts) scanEvent(run RunID) func(*sql.Rows) (Event, error) {
-	return func(rows *sql.Rows) (e Event, err error) {
-		var at int64
-		var data string
-		var digest sql.NullInt64
-		err = rows.Scan(&e.Seq, &at, &e.Kind, &data, &digest)
-		e.At, e.Data = timeOf(at), json.RawMessage(data)
-		if err == nil && !s.sound(int64(run), digest, EventDigest(run, e.Seq, at, e.Kind, data)) {
-			err = s.damage("event %d of the transcript of %s", e.Seq, run)
-		}
-		return e, err
+	return func(rows *sql.Rows) (Event, error) { return s.scanOf(rows, &run) }
+}
+
+// scanOf scans the columns of selectEvents, after others that it scans into before.
+func (s *Transcripts) scanOf(rows *sql.Rows, run *RunID, before ...any) (e Event, err error) {
+	var at int64
+	var data string
+	var digest sql.NullInt64
+	err = rows.Scan(append(before, &e.Seq, &at, &e.Kind, &data, &digest)...)
+	e.At, e.Data = timeOf(at), json.RawMessage(data)
+	if err == nil && !s.sound(int64(*run), digest, EventDigest(*run, e.Seq, at, e.Kind, data)) {
+		err = s.damage("event %d of the transcript of %s", e.Seq, *run)
 	}
+	return e, err
+}
+
+// OfAutomation reads the newest events of a kind of the transcripts of an automation's runs that
+// were created since a time and have started; the newest run first.
+func (s *Transcripts) OfAutomation(ctx context.Context, factory, automation, kind string, since time.Time, limit int) ([]Event, error) {
+	return engine.List(ctx, s.DB, func(rows *sql.Rows) (Event, error) {
+		var run RunID
+		return s.scanOf(rows, &run, &run)
+	}, `SELECT run_id, seq, at, kind, data, digest FROM run_events WHERE kind = $1 AND run_id IN (SELECT id FROM runs WHERE state IN ('HELD', 'INPROGRESS', 'SUCCEEDED', 'FAILED', 'CANCELLED')
+		AND state <> 'QUEUED' AND group_id IN (SELECT id FROM run_groups WHERE automation = $2 AND factory = $3) AND id >= $4) ORDER BY run_id DESC, seq DESC LIMIT $5`,
+		kind, automation, factory, engine.IDAt(since), limit)
 }
 
 // maxEventsOf bounds what Transcripts.OfKinds returns.
@@ -173,6 +187,21 @@ func (s *Transcripts) Counts(ctx context.Context, run RunID) (map[string]int64, 
 		counts[kind] = n
 		return none, err
 	}, "SELECT kind, count(*) FROM run_events WHERE run_id = $1 GROUP BY kind", run)
+	return counts, err
+}
+
+// CountsOf is how many events of a kind the transcripts of runs have.
+func (s *Transcripts) CountsOf(ctx context.Context, kind string, runs ...RunID) (map[RunID]int64, error) {
+	w, counts := where{}, make(map[RunID]int64)
+	w.add("kind = ?", kind)
+	w.add(in(&w, "run_id", runs))
+	_, err := engine.List(ctx, s.DB, func(rows *sql.Rows) (none struct{}, err error) {
+		var run RunID
+		var n int64
+		err = rows.Scan(&run, &n)
+		counts[run] = n
+		return none, err
+	}, "SELECT run_id, count(*) FROM run_events"+w.sql()+" GROUP BY run_id", w.args...)
 	return counts, err
 }
 

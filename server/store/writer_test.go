@@ -80,7 +80,7 @@ func faultyPostgres(t *testing.T, url string) *fault {
 	return f
 }
 
-// TestCommitFails: if the commit fails, everyone is told so, in one go, and
+// TestCommitFails (R4): if the commit fails, everyone is told so, in one go, and
 // nothing is kept; it works again as soon as the disk does (SPEC 5.4).
 func TestCommitFails(t *testing.T) {
 	s := open(t)

@@ -30,7 +30,7 @@ type SectionGroup struct {
 
 // Sections are the entries of the navigation of the pages.
 var Sections = []SectionGroup{
-	{"Work", []Section{{"Overview", "/", "overview"}, {"Deliveries", "/deliveries", "deliveries"}, {"Runs", "/runs", "runs"}, {"Subjects", "/subjects", "subjects"}, {"Schedules", "/schedules", "schedules"}}},
+	{"Work", []Section{{"Overview", "/", "overview"}, {"Inbox", "/inbox", "perm"}, {"Deliveries", "/deliveries", "deliveries"}, {"Runs", "/runs", "runs"}, {"Subjects", "/subjects", "subjects"}, {"Schedules", "/schedules", "schedules"}, {"Costs", "/costs", "usage"}}},
 	{"Factory", []Section{{"Webhooks", "/webhooks", "webhooks"}, {"Automations", "/automations", "automations"}, {"Environments", "/environments", "environments"}, {"Agents", "/agents", "agents"}, {"Definition", "/definition", "definition"}}},
 	{"Server", []Section{{"Secrets", "/secrets", "secrets"}, {"Keys and people", "/people", "people"}, {"Audit", "/audit", "audit"}, {"System", "/system", "system"}, {"Guides", "/docs", "guides"}}},
 }

@@ -84,6 +84,7 @@ type RunState string
 
 // The states. The last three are terminal and never change.
 const (
+	Blocked    RunState = "BLOCKED" // it waits for a person before its first attempt (SPEC 26.1)
 	Queued     RunState = "QUEUED"
 	InProgress RunState = "INPROGRESS"
 	Succeeded  RunState = "SUCCEEDED"
@@ -92,7 +93,7 @@ const (
 )
 
 // RunStates are all states.
-var RunStates = []RunState{Queued, InProgress, Succeeded, FailedRun, Cancelled}
+var RunStates = []RunState{Blocked, Queued, InProgress, Succeeded, FailedRun, Cancelled}
 
 // Terminal tells whether a run in this state has finished.
 func (r RunState) Terminal() bool { return r == Succeeded || r == FailedRun || r == Cancelled }

@@ -131,6 +131,7 @@ type replayed struct {
 	other map[string]int       // number of other events, by sameAs
 	calls map[string]time.Time // when calls of the agent began, by their ids
 	used  event.Usage
+	opens int // pull requests that the gateway opened
 
 	exit   *event.Ended  // of the agent; nil: not stored
 	result *event.Result // the harness's report of its end; nil: not stored
@@ -142,7 +143,11 @@ type replayed struct {
 func (a *attempt) takeOver(ctx context.Context, spec *run.Spec, started string) (*replayed, []secret.Value, error) {
 	var values, credentials []secret.Value
 	var before *replayed
+	var counted []store.ModelUsage
 	err := a.patiently(ctx, func() (err error) {
+		if counted, err = a.manager.cfg.Store.Usage.Under(ctx, a.lease); err != nil {
+			return err
+		}
 		if values, err = a.manager.cfg.Store.Secrets.All(ctx, spec.AllSecrets()); err != nil {
 			return err
 		}
@@ -154,6 +159,12 @@ func (a *attempt) takeOver(ctx context.Context, spec *run.Spec, started string) 
 	})
 	if err != nil {
 		return nil, nil, err
+	}
+	if len(counted) > 0 {
+		a.meter.resume(counted)
+		used := a.meter.held()
+		a.earlier = store.Spending{Tokens: max(0, a.earlier.Tokens-used.Tokens), CostUSD: max(0, a.earlier.CostUSD-used.CostUSD)}
+		return before, slices.Concat(values, tokens(credentials)), nil
 	}
 	a.charged = before.used
 	a.earlier.Tokens = max(0, a.earlier.Tokens-tokensOf(before.used)) // a part may not be recorded
@@ -199,6 +210,10 @@ func replayedOf(all []store.Event, started string) *replayed {
 			r.used.OutputTokens += d.OutputTokens
 			r.used.CostUSD += d.CostUSD
 			r.used.Turns += d.Turns
+		case event.Request:
+			if d.Done != "" {
+				r.opens++
+			}
 		case event.Ended:
 			r.exit = &d
 		case event.Result:

@@ -45,7 +45,7 @@ func (a *attempt) credentials(t *task.Task, names []string, all map[string]secre
 			return task.Minted{}, err
 		}
 		token, err := a.manager.cfg.Apps.Token(ctx, r.Secret, v, use)
-		return task.Minted{Token: token.Value, Renew: token.Renew}, err
+		return task.Minted{Token: token.Value, Renew: token.Renew, Forget: func() { a.manager.cfg.Apps.Forget(token.Value) }}, err
 	}
 	return nil
 }

@@ -3,9 +3,11 @@ package worker
 import (
 	"bytes"
 	"context"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"net/http"
 	"net/url"
 	"path"
@@ -16,6 +18,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"triphammer/schema/output"
 	"triphammer/server/disk"
 	"triphammer/server/run/event"
 	"triphammer/server/run/task"
@@ -49,8 +52,10 @@ type keeper struct {
 	bytes int64
 }
 
-func (a *attempt) keeper(ctx context.Context, t *transcript) *keeper {
+// keeper makes the keeper of an attempt, which also keeps the pushes of the task that wait for a person.
+func (a *attempt) keeper(ctx context.Context, t *transcript, work *task.Task) *keeper {
 	k := &keeper{ctx: ctx, manager: a.manager, lease: a.lease, hide: t.hide, hidden: t.hidden}
+	work.Pushes.Stage = k.pack
 	kept, err := a.manager.cfg.Store.Artifacts.Of(ctx, a.lease.RunID) // of an earlier attempt
 	if err != nil {
 		a.logger.Warn("reading the artifacts of a run", "error", err)
@@ -155,6 +160,21 @@ func (k *keeper) artifact(a event.Artifact, content io.Reader) (event.Artifact, 
 		a.ID, a.Size = kept.ID.String(), kept.Size
 	}
 	return a, err
+}
+
+// pack keeps what Git sends with a push that waits for a person. A person approves exactly these bytes, so
+// nothing in them is hidden, as in what is pushed at once.
+func (k *keeper) pack(_ context.Context, content io.Reader) (output.Pack, error) {
+	cfg := &k.manager.cfg
+	row := store.Artifact{Type: event.ArtifactFile, Name: "push.pack", MediaType: store.PackType}
+	kept, err := cfg.Store.Artifacts.KeepFile(k.ctx, k.lease, row, func(w io.Writer) error {
+		_, err := io.Copy(&bounded{to: w, most: math.MaxInt64, watch: cfg.Disk}, content) // the gateway counts
+		return err
+	})
+	if errors.Is(err, store.ErrFull) {
+		err = noRoom
+	}
+	return output.Pack{Artifact: kept.ID.String(), SHA256: hex.EncodeToString(kept.Sum[:]), Bytes: kept.Size}, err
 }
 
 const noRoom = omitted("there is too little room on the disk of the server")

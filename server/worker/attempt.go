@@ -42,6 +42,7 @@ type attempt struct {
 	factory, automation string         // the automation that started the run, for its budget of a day; empty: none did
 	earlier             store.Spending // of the attempts before
 	charged             event.Usage    // the recorded usage of this attempt
+	meter               *meter         // of the requests that the run's gateway carries
 }
 
 // ready is prepare, which waits for a store that is away.
@@ -74,13 +75,14 @@ func (a *attempt) run(ctx, always context.Context) (v verdict) {
 	row, work, spec := p.row, p.task, &p.spec
 	var values []secret.Value
 	var agent harness.Start
+	a.meter = newMeter(a)
 	if work != nil {
-		work.Lease = a.until
+		work.Lease, work.Meter, work.Grants = a.until, a.meter, a.meter
 		agent, values = spec.Start(work, p.session.ID), secretsOf(work)
 	}
 	attempt := int64(1)
 	if row != nil {
-		attempt, a.number = row.Attempt, row.Attempt
+		attempt, a.number, a.meter.began = row.Attempt, row.Attempt, row.StartedAt
 		a.factory, a.automation = row.Factory, row.Automation
 		a.budget, a.earlier = spec.Budget, store.Spending{Tokens: row.Tokens, CostUSD: row.CostUSD}
 	}
@@ -108,9 +110,9 @@ func (a *attempt) run(ctx, always context.Context) (v verdict) {
 		now:   a.manager.cfg.Now,
 		hide:  secret.NewRedactor(values...),
 		parse: agent.Parse, err: agent.Trouble,
-		limit: a.manager.cfg.TranscriptLimit, logger: a.logger,
+		limit: a.manager.cfg.TranscriptLimit, may: spec.Outputs, logger: a.logger,
 	})
-	a.transcript = t
+	a.transcript = t.under(work, before)
 	done := make(chan struct{})
 	var helpers sync.WaitGroup
 	helpers.Go(func() { t.run(always, done) })
@@ -143,10 +145,8 @@ func (a *attempt) run(ctx, always context.Context) (v verdict) {
 		a.manager.cfg.Observe(run.Observation{Factory: row.Factory, Automation: row.Automation, Waited: max(1, row.StartedAt.Sub(row.CreatedAt))})
 	}
 	place, refused := a.manager.cfg.Executor.Preflight(work)
-	t.add(event.Status{State: string(store.InProgress), Message: started, Worker: a.manager.shown, Isolation: place.Isolation, Head: run.HeadOf(work)})
-	for _, warning := range slices.Concat(p.warnings, agent.Warnings, place.Warnings) {
-		t.add(event.Status{Message: "warning: " + warning})
-	}
+	t.add(event.Status{State: string(store.InProgress), Message: started, Worker: a.manager.shown, Isolation: place.Isolation, ModelKey: agent.ModelKey, Head: run.HeadOf(work)})
+	t.note(agent.Notes, p.warnings, agent.Warnings, place.Warnings)
 	timeout, idle := spec.Times()
 	work.Timeout = timeout
 	left := timeout
@@ -159,7 +159,7 @@ func (a *attempt) run(ctx, always context.Context) (v verdict) {
 	if refused != nil {
 		return failed("%v", refused)
 	}
-	exit, err := a.manager.cfg.Executor.Start(ctx, work, sink{t, a.keeper(always, t)})
+	exit, err := a.manager.cfg.Executor.Start(ctx, work, sink{t, a.keeper(always, t, work)})
 	if errors.Is(err, task.ErrLeft) {
 		return verdict{left: true}
 	}
@@ -167,7 +167,17 @@ func (a *attempt) run(ctx, always context.Context) (v verdict) {
 	if v.state == store.Cancelled && errors.Is(context.Cause(ctx), task.ErrInterrupted) {
 		v.message = a.interrupted(row, spec, p.session.ID != "" || t.conversation().ID != "")
 	}
-	return v
+	return a.meter.judged(v)
+}
+
+// note tells notes and warnings about a run before it begins.
+func (t *transcript) note(notes []string, warnings ...[]string) {
+	for _, warning := range slices.Concat(warnings...) {
+		t.add(event.Status{Message: "warning: " + warning})
+	}
+	for _, note := range notes {
+		t.add(event.Status{Message: note})
+	}
 }
 
 func (t *transcript) lastSaid(agent *harness.Start) lastSaid {
@@ -184,6 +194,9 @@ func (t *transcript) lastSaid(agent *harness.Start) lastSaid {
 // secretsOf are the values of a task that its transcript must not show.
 func secretsOf(work *task.Task) []secret.Value {
 	values := slices.Concat(slices.Collect(maps.Values(work.Secrets)), tokens(slices.Collect(maps.Values(work.Credentials))))
+	for _, s := range work.Services {
+		values = append(values, secret.New(s.Token))
+	}
 	for _, r := range work.Repositories {
 		values = append(values, inAddress(r.URL)...)
 	}

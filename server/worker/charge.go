@@ -19,6 +19,13 @@ func (a *attempt) charge(ctx context.Context, used event.Usage, starting bool) e
 	if a.adopted && tokensOf(used) <= tokensOf(a.charged) && used.CostUSD <= a.charged.CostUSD && used.Turns <= a.charged.Turns {
 		return nil // another worker has recorded this usage, and the report tells of it again
 	}
+	if a.meter.holds() { // what is granted counts until it is known what was used
+		return a.turns(used)
+	}
+	if a.meter.carried() { // its counts are those of record (SPEC 25.3)
+		a.charged = used
+		return a.turns(used)
+	}
 	total := store.Spending{Tokens: a.earlier.Tokens + tokensOf(used), CostUSD: a.earlier.CostUSD + used.CostUSD}
 	automation, server, err := a.manager.cfg.Store.Usage.Record(ctx, a.lease, total)
 	if err != nil {
@@ -36,8 +43,8 @@ func (a *attempt) charge(ctx context.Context, used event.Usage, starting bool) e
 	if over := run.Exceeded(total, b.USD, b.Tokens, false); over != "" {
 		return run.OverBudget("the run used up its budget: " + over + " (budget of its environment or automation)")
 	}
-	if b.Turns > 0 && used.Turns > b.Turns {
-		return run.OverBudget(fmt.Sprintf("the run used up its budget: %d of %d turns (budget.turns of its environment or automation)", used.Turns, b.Turns))
+	if over := a.turns(used); over != nil {
+		return over
 	}
 	if a.automation != "" {
 		if over := run.Exceeded(automation, b.USDPerDay, b.TokensPerDay, starting); over != "" {
@@ -45,6 +52,13 @@ func (a *attempt) charge(ctx context.Context, used event.Usage, starting bool) e
 		}
 	}
 	return a.manager.desk.OverToday(server, starting)
+}
+
+func (a *attempt) turns(used event.Usage) error {
+	if most := a.budget.Turns; most > 0 && used.Turns > most {
+		return run.OverBudget(fmt.Sprintf("the run used up its budget: %d of %d turns (budget.turns of its environment or automation)", used.Turns, most))
+	}
+	return nil
 }
 
 func tokensOf(u event.Usage) int64 { return u.InputTokens + u.OutputTokens }

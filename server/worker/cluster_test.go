@@ -28,13 +28,13 @@ type cluster struct {
 	w *world
 }
 
-func (w *world) cluster() *cluster {
+func (w *world) cluster(env ...string) *cluster {
 	w.Helper()
 	program, err := os.Executable()
 	if err != nil {
 		w.Fatal(err)
 	}
-	return &cluster{kubetest.New(w, program, "GORACE=atexit_sleep_ms=0"), w}
+	return &cluster{kubetest.New(w, program, append(env, "GORACE=atexit_sleep_ms=0")...), w}
 }
 
 // executor makes an executor of another process.

@@ -20,7 +20,7 @@ import (
 
 // pulled is a repository on a Git server, with the pull requests 1 of its own branch and 2 of a fork.
 type pulled struct {
-	url, own, fork, merged string
+	url, bare, own, fork, merged string
 }
 
 func newPulled(t *testing.T) *pulled {
@@ -39,7 +39,7 @@ func newPulled(t *testing.T) *pulled {
 		gittest.Git(t, dir, "commit", "-q", "-m", name)
 		return gittest.Git(t, dir, "rev-parse", "HEAD")
 	}
-	p := &pulled{}
+	p := &pulled{bare: bare}
 	p.merged = commit("base")
 	gittest.Git(t, dir, "push", "-q", bare, "HEAD:refs/heads/main")
 	p.own = commit("own")

@@ -16,6 +16,7 @@ import (
 	"triphammer/server/disk"
 	"triphammer/server/githubapp"
 	"triphammer/server/run"
+	"triphammer/server/run/price"
 	"triphammer/server/run/task"
 	"triphammer/server/store"
 )
@@ -34,6 +35,10 @@ type Config struct {
 	// Unguarded keeps agents at work after their lease is over. It is for a test, which shows by it
 	// that the test would notice a missing guard.
 	Unguarded bool
+
+	// TraceParent is the variable TRACEPARENT of a run, for what the agent calls; the headers are those of
+	// the delivery that started it. Nil: runs are not traced.
+	TraceParent func(r *store.Run, sent map[string]string) string
 
 	// MaxQueued is how many runs may wait; 0: no limit.
 	MaxQueued int
@@ -94,6 +99,9 @@ func New(cfg Config) *Manager {
 	cfg.ArtifactsLimit = cmp.Or(cfg.ArtifactsLimit, DefaultArtifactsLimit)
 	cfg.Lease = cmp.Or(cfg.Lease, store.DefaultLease)
 	cfg.Fill()
+	if cfg.Capabilities.Prices == nil {
+		cfg.Capabilities.Prices = price.Standard()
+	}
 	if cfg.Apps == nil {
 		cfg.Apps = githubapp.New(cfg.Now)
 	}
@@ -427,13 +435,13 @@ func (m *Manager) execute(ctx context.Context, l store.Lease, h *hold, adopted b
 	if m.cfg.Shared && !m.cfg.Unguarded { // only with a shared store can another worker take the run
 		a.until = h.until
 		go h.guard(ctx, func() {
-			a.logger.Error("the lease of a run could not be renewed: this worker lets go of it, because another one may have it soon")
+			a.logger.Error("the lease of a run could not be renewed: this worker gives it up, because another worker may have it soon")
 			cancel(task.ErrLost)
 		})
 	}
 	v := a.run(ctx, always)
 	if errors.Is(context.Cause(ctx), task.ErrLost) {
-		a.logger.Warn("the run was taken away from this worker, or may be soon: it has let go of it")
+		a.logger.Warn("the run was taken away from this worker, or may be soon: this worker gave it up")
 		return
 	}
 	if v.left {
@@ -464,12 +472,12 @@ func (m *Manager) finish(ctx, always context.Context, a *attempt, v verdict) {
 		if v.again {
 			next, err = m.cfg.Store.Leases.Fail(always, a.lease, v.message, v.exit)
 		} else {
-			err = m.cfg.Store.Leases.Finish(always, a.lease, v.state, v.message, v.exit)
+			err = m.cfg.Store.Leases.Finish(always, a.lease, v.state, v.message, v.exit, a.transcript.outputs()...)
 		}
 		switch {
 		case err == nil && !next.IsZero():
 			m.desk.Feed().Notify(a.lease.RunID)
-			a.logger.Info("an attempt failed; another one follows", "message", v.message, "not_before", next)
+			a.logger.Info("an attempt failed; another attempt follows", "message", v.message, "not_before", next)
 			return
 		case err == nil:
 			m.desk.Feed().Notify(a.lease.RunID)

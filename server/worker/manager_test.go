@@ -32,6 +32,10 @@ func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == inside.SuperviseCommand {
 		os.Exit(executor.Supervise(os.Args[2:]))
 	}
+	if len(os.Args) > 1 && os.Args[1] == modelClient {
+		talkToModel(os.Args[2:])
+		return
+	}
 	os.Exit(m.Run())
 }
 
@@ -296,7 +300,8 @@ func TestFailedRuns(t *testing.T) {
 	})
 }
 
-func TestSecretsAreRedacted(t *testing.T) { // SPEC 9.5
+// TestSecretsAreRedacted (R17): SPEC 9.5.
+func TestSecretsAreRedacted(t *testing.T) {
 	w := newWorld(t)
 	const value = "hunter2-hunter2"
 	if _, err := w.store.Secrets.Set(t.Context(), "PASSWORD", secret.New(value)); err != nil {

@@ -1,19 +1,25 @@
 package worker
 
 import (
+	"cmp"
 	"context"
+	"crypto/rand"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
+	"net/url"
 	"os"
 	"slices"
 	"strings"
+	"time"
 
 	"triphammer/factory/native"
+	"triphammer/schema/output"
 	"triphammer/server/githubapp"
 	"triphammer/server/run"
+	"triphammer/server/run/event"
 	"triphammer/server/run/task"
 	"triphammer/server/secret"
 	"triphammer/server/store"
@@ -104,22 +110,14 @@ func (a *attempt) prepare(ctx context.Context) (p prepared, err error) {
 	if why := spec.Unreachable(); why != "" {
 		return p, errors.New(why)
 	}
-	delivery := &store.Delivery{}
-	if row.DeliveryID != 0 {
-		if delivery, err = s.Deliveries.Get(ctx, row.DeliveryID); err != nil {
-			return p, fmt.Errorf("the delivery that this run is to act on could not be read: %w", err)
-		}
+	delivery, err := a.delivery(ctx, row, spec)
+	if err != nil {
+		return p, fmt.Errorf("the delivery that this run is to act on could not be read: %w", err)
 	}
 	t := &task.Task{
 		RunID: row.ID.String(), Attempt: row.Attempt, Workspace: row.ConversationID.String(), Resume: goesOn,
-		Prompt: spec.WholePrompt(row.Webhook, row.DeliveryID.String(), delivery.Headers),
-		Vars: map[string]string{
-			"TRIPHAMMER_RUN_ID":          row.ID.String(),
-			"TRIPHAMMER_CONVERSATION_ID": row.ConversationID.String(),
-			"TRIPHAMMER_DELIVERY_ID":     row.DeliveryID.String(),
-			"TRIPHAMMER_WEBHOOK":         row.Webhook,
-			"TRIPHAMMER_AUTOMATION":      row.Automation,
-		},
+		Prompt:      spec.WholePrompt(row.Webhook, row.DeliveryID.String(), delivery.Headers),
+		Vars:        a.manager.vars(row, delivery),
 		Attachments: spec.Attachments, Skills: spec.AskedElsewhere(),
 	}
 	all, err := a.secrets(ctx, spec.AllSecrets())
@@ -139,7 +137,13 @@ func (a *attempt) prepare(ctx context.Context) (p prepared, err error) {
 		return p, err
 	}
 	p.warnings = append(p.warnings, spec.About(t, head, unknown)...)
-	if err := a.credentials(t, spec.RepositorySecrets(), all); err != nil {
+	if err := errors.Join(a.credentials(t, spec.RepositorySecrets(), all), a.outside(ctx, spec, t, all)); err != nil {
+		return p, err
+	}
+	if err := a.earlierPushes(ctx, row, spec, t); err != nil {
+		return p, err
+	}
+	if p.warnings, err = a.outputs(ctx, row.ID, spec, t, p.warnings); err != nil {
 		return p, err
 	}
 	commitAs(t)
@@ -156,6 +160,76 @@ func (a *attempt) prepare(ctx context.Context) (p prepared, err error) {
 	}
 	p.task = t
 	return p, nil
+}
+
+// outside gives the task what its gateway adds outside the walls to requests to models and services.
+func (a *attempt) outside(ctx context.Context, spec *run.Spec, t *task.Task, all map[string]secret.Value) error {
+	found, err := a.manager.cfg.Store.Secrets.Newest(ctx, spec.OutsideSecrets())
+	if err != nil {
+		return fmt.Errorf("the secrets of MCP servers could not be read: %w", err)
+	}
+	for name, v := range found {
+		all[name] = v.Value
+	}
+	spec.GatewaySecrets(t, all)
+	for name, v := range t.Credentials {
+		if githubapp.Is(v) {
+			return errors.New(run.IsApp(name))
+		}
+	}
+	return nil
+}
+
+// delivery is the one that started the run; empty: none did. The spec gets what the run replies to.
+func (a *attempt) delivery(ctx context.Context, row *store.Run, spec *run.Spec) (d *store.Delivery, err error) {
+	if row.DeliveryID == 0 {
+		return &store.Delivery{}, nil
+	}
+	if d, err = a.manager.cfg.Store.Deliveries.Get(ctx, row.DeliveryID); err == nil {
+		spec.Reply, err = run.Replied(ctx, a.manager.cfg.Store, row)
+	}
+	return d, err
+}
+
+// outputs gives the agent the tools with which it asks the server to do something (SPEC 23.2).
+func (a *attempt) outputs(ctx context.Context, id store.RunID, spec *run.Spec, t *task.Task, warnings []string) ([]string, error) {
+	if len(spec.Outputs) == 0 {
+		return warnings, nil
+	}
+	place, err := a.manager.cfg.Store.Outputs.Place(ctx, id)
+	if err != nil {
+		return nil, fmt.Errorf("where the outputs of this run go could not be read: %w", err)
+	}
+	if place == nil || place.Place == "" {
+		why := "the run is about no event of a sender"
+		if place != nil {
+			why = place.Detail
+		}
+		spec.Outputs = nil
+		return append(warnings, "outputs: the agent gets no tools for them: "+why), nil
+	}
+	may := make(output.Allowed)
+	for name, b := range spec.Outputs {
+		switch {
+		case output.ByName(name).Needs[place.Provider] == "":
+		case name == output.Ask && place.Thread() == "":
+			warnings = append(warnings, "outputs: the agent cannot ask a question: the event has no thread where somebody could answer")
+		default:
+			may[name] = b
+		}
+	}
+	spec.Outputs, t.Outputs = may, may
+	if len(may) == 0 {
+		return warnings, nil
+	}
+	t.Secrets[task.OutputsToken] = secret.New(rand.Text())
+	spec.MCPServers = append(spec.MCPServers, run.MCPServer{
+		Name: "triphammer", URL: task.OutputsURL, Headers: map[string]string{"Authorization": "Bearer ${" + task.OutputsToken + "}"},
+	})
+	if place.Detail != "" {
+		warnings = append(warnings, "outputs: what the agent asks for is not done: "+place.Detail)
+	}
+	return warnings, nil
 }
 
 func (a *attempt) skills(ctx context.Context, skills []run.Skill) ([]run.Skill, error) {
@@ -237,6 +311,70 @@ func workerSecrets(can *run.Capabilities, s *run.Spec) map[string]secret.Value {
 	return values
 }
 
+// Which pushes of earlier runs a run may replace.
+const (
+	pushedTime = 30 * 24 * time.Hour
+	maxPushed  = 500
+)
+
+// pushes tells whether a run can push by its gateway.
+func pushes(t *task.Task) bool {
+	return slices.ContainsFunc(t.Repositories, func(r task.Repository) bool { return r.Secret != "" && !r.ReadOnly })
+}
+
+// earlierPushes finds what runs of the same automation, and earlier attempts of this run, pushed, if the
+// run can push.
+func (a *attempt) earlierPushes(ctx context.Context, row *store.Run, spec *run.Spec, t *task.Task) error {
+	t.Pushes.Outputs = spec.Outputs
+	if len(spec.Outputs) > 0 {
+		place, err := a.manager.cfg.Store.Outputs.Place(ctx, row.ID)
+		if err != nil {
+			return fmt.Errorf("where the outputs of this run go could not be read: %w", err)
+		}
+		if place != nil {
+			t.Pushes.Waits = cmp.Or(t.Pushes.Waits, place.Waits) // the server may ask for approval too
+		}
+	}
+	if row.Automation == "" || !pushes(t) {
+		return nil
+	}
+	m := a.manager
+	if len(t.Pushes.Outputs) > 0 {
+		asked, err := m.cfg.Store.Transcripts.OfKinds(ctx, row.ID, event.KindRequest)
+		if err != nil {
+			return fmt.Errorf("what earlier attempts asked for could not be read: %w", err)
+		}
+		for _, e := range asked {
+			r, _ := decoded(e).(event.Request)
+			if request, err := output.Parse([]byte(r.Request)); r.Done != "" && err == nil {
+				t.Pushes.Opened = append(t.Pushes.Opened, request)
+			}
+		}
+	}
+	made, err := m.cfg.Store.Outputs.Pushed(ctx, row.Factory, row.Automation, m.cfg.Now().Add(-pushedTime), maxPushed)
+	if err != nil {
+		return fmt.Errorf("what a person approved of the automation's pushes could not be read: %w", err)
+	}
+	for _, p := range made {
+		if u, err := url.Parse(p.Repository); err == nil {
+			u.User = nil
+			t.Pushes.Earlier = append(t.Pushes.Earlier, event.Push{Repository: u.String(), Ref: p.Ref, New: p.New})
+		}
+	}
+	events, err := m.cfg.Store.Transcripts.OfAutomation(ctx, row.Factory, row.Automation, event.KindPush, m.cfg.Now().Add(-pushedTime), maxPushed)
+	if err != nil && !errors.Is(err, store.ErrDamaged) { // without them, the run may do less
+		return fmt.Errorf("what earlier runs of the automation pushed could not be read: %w", err)
+	}
+	for _, e := range events {
+		decoded, err := event.Decode(e.Kind, e.Data)
+		if p, ok := decoded.(event.Push); ok && err == nil && p.Refused == "" && p.Waits == "" {
+			p.Old = ""
+			t.Pushes.Earlier = append(t.Pushes.Earlier, p)
+		}
+	}
+	return nil
+}
+
 // head finds the code that the event of a run is about; nil: there is none, or no repository of the run
 // wants it. A follow-up has the code of the first run of its conversation. unknown tells that the event of
 // that run is not kept any more.
@@ -268,4 +406,19 @@ func (a *attempt) head(ctx context.Context, row *store.Run, spec *run.Spec) (unk
 		return true, nil, nil
 	}
 	return false, nil, fmt.Errorf("the event that the code of this run is of could not be read: %w", err)
+}
+
+// vars are the variables that tell a run who it is.
+func (m *Manager) vars(r *store.Run, d *store.Delivery) map[string]string {
+	vars := map[string]string{
+		"TRIPHAMMER_RUN_ID":          r.ID.String(),
+		"TRIPHAMMER_CONVERSATION_ID": r.ConversationID.String(),
+		"TRIPHAMMER_DELIVERY_ID":     r.DeliveryID.String(),
+		"TRIPHAMMER_WEBHOOK":         r.Webhook,
+		"TRIPHAMMER_AUTOMATION":      r.Automation,
+	}
+	if m.cfg.TraceParent != nil {
+		vars["TRACEPARENT"] = m.cfg.TraceParent(r, d.Headers)
+	}
+	return vars
 }

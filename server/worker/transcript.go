@@ -6,12 +6,15 @@ import (
 	"encoding/json"
 	"errors"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 	"time"
 	"unicode/utf8"
 
+	"triphammer/schema/output"
 	"triphammer/server/run/event"
+	"triphammer/server/run/task"
 	"triphammer/server/secret"
 	"triphammer/server/store"
 	"triphammer/server/worker/harness"
@@ -26,8 +29,8 @@ const (
 	endShare = 4
 	// eventSize is the memory of an event of the end, besides its data.
 	eventSize = 64
-	// fileShare is the share of the limit that is reserved for changed files, so that an agent
-	// with much output cannot hide what it changed.
+	// fileShare is the share of the limit that is reserved for changed files and pushes, so that an
+	// agent with much output cannot hide what it changed.
 	fileShare = 4
 	// flushEvery is the longest delay with which a reader sees an event.
 	flushEvery = 200 * time.Millisecond
@@ -54,6 +57,7 @@ type transcriptConfig struct {
 	after  int64                              // the number of the last event of earlier attempts
 	again  *replayed                          // the part of this attempt that another worker has stored; nil: nothing
 	limit  int
+	may    output.Allowed // what the agent may ask the server to do
 	logger *slog.Logger
 }
 
@@ -67,8 +71,8 @@ type transcript struct {
 	pending  []store.Event
 	waiting  int             // bytes in pending
 	said     int             // bytes of the agent's output in the beginning
-	changed  int             // bytes of changed files
-	unlisted event.Truncated // changed files beyond their limit
+	changed  int             // bytes of changed files and pushes
+	unlisted event.Truncated // changed files and pushes beyond their limit
 	end      *ending         // nil until the beginning is full
 	ended    bool
 	parsing  bool   // the output is the agent's own from now on
@@ -80,9 +84,14 @@ type transcript struct {
 	fenced   bool
 	used     event.Usage // total
 	session  event.Session
-	result   *event.Result // the harness's report of its end, unless it has gone on
-	trouble  string        // why the agent does not reach its model, unless it has gone on
-	hangs    *time.Timer   // runs from the result on
+	asked    []output.Request // what the agent has asked for, as far as it may
+	staged   []output.Request // its pushes that wait for a person, at most one to a branch
+	waits    time.Duration    // task.Pushes.Waits
+	opened   []output.Request // the pull requests of the run that its gateway has opened
+	pushed   map[string]bool  // the branches that runs of the automation have pushed; nil: nobody knows
+	result   *event.Result    // the harness's report of its end, unless it has gone on
+	trouble  string           // why the agent does not reach its model, unless it has gone on
+	hangs    *time.Timer      // runs from the result on
 
 	full  chan struct{} // tells that a batch is full
 	spent chan struct{} // tells that the harness reported usage
@@ -222,6 +231,20 @@ func (t *transcript) put(e event.Event) {
 	case event.Session:
 		t.session = e
 		t.drain(false)
+	case event.Push:
+		if e.Waits != "" {
+			e = t.stage(e)
+		}
+		if branch, is := strings.CutPrefix(e.Ref, "refs/heads/"); is && t.pushed != nil && e.Refused == "" {
+			t.pushed[branch] = true
+		}
+		t.drain(false)
+		t.append(event.Redact(e, t.hidden))
+		return
+	case event.Request:
+		t.drain(false)
+		t.append(event.Redact(t.ask(e), t.hidden))
+		return
 	case event.Status:
 		t.drain(false)
 		if e.Trouble != "" {
@@ -244,6 +267,92 @@ func (t *transcript) put(e event.Event) {
 	t.append(event.Redact(e, t.hidden))
 }
 
+// stage takes a push that waits for a person. It replaces an earlier one to the same place, which it holds, too.
+func (t *transcript) stage(e event.Push) event.Push {
+	r, err := output.Parse([]byte(t.hidden(e.Waits)))
+	if err != nil || r.Push == nil {
+		e.Refused, e.Waits = "it could not be kept for a person", ""
+		return e
+	}
+	at := slices.IndexFunc(t.staged, func(s output.Request) bool { return s.Push.Repository == r.Push.Repository && s.Push.Ref == r.Push.Ref })
+	if at < 0 {
+		t.staged = append(t.staged, r)
+	} else {
+		t.staged[at] = r
+	}
+	return e
+}
+
+// ask checks what the agent asks for, whatever the code within the walls said of it. Secrets are
+// hidden before, so that nothing that leaves has them.
+func (t *transcript) ask(e event.Request) event.Request {
+	r, err := output.Parse([]byte(t.hidden(e.Request)))
+	if e.Refused == "" && e.Done == "" && err == nil {
+		err = t.may.Check(r, slices.Concat(t.opened, t.asked))
+	}
+	switch {
+	case e.Refused != "":
+	case e.Done != "":
+		t.opened = append(t.opened, r)
+	case err != nil:
+		e.Refused = err.Error()
+	default:
+		t.asked = append(t.asked, r)
+	}
+	return e
+}
+
+// under holds the transcript to the rules of a task for pull requests; nil: there is none. before is what another
+// worker has stored of the attempt.
+func (t *transcript) under(work *task.Task, before *replayed) *transcript {
+	if work == nil {
+		return t
+	}
+	t.opened, t.waits = work.Pushes.Opened, work.Pushes.Waits
+	if before != nil { // they come again
+		t.opened = t.opened[:max(0, len(t.opened)-before.opens)]
+	}
+	if !pushes(work) && !work.Foreign { // whoever may push nothing at all has pushed nothing
+		return t
+	}
+	t.pushed = make(map[string]bool)
+	for _, p := range work.Pushes.Earlier {
+		t.pushed[strings.TrimPrefix(p.Ref, "refs/heads/")] = true
+	}
+	return t
+}
+
+// settle checks once more what the agent has asked for: the gateway may have opened pull requests meanwhile, and
+// every push is known now.
+func (t *transcript) settle() {
+	all := t.asked
+	t.asked = nil
+	for _, r := range all {
+		err := t.may.Check(r, slices.Concat(t.opened, t.asked))
+		if err == nil && r.Kind == output.Pull && t.pushed != nil && !t.pushed[r.Head] {
+			err = output.NotPushed(r.Head)
+		}
+		if err == nil {
+			t.asked = append(t.asked, r)
+			continue
+		}
+		text, _ := json.Marshal(r) // texts always encode
+		t.append(event.Request{Name: r.Kind, Request: string(text), Refused: err.Error()})
+	}
+}
+
+// outputs are what the agent has asked for: pushes first, because the rest may be about their branches.
+func (t *transcript) outputs() (all []store.NewOutput) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, r := range slices.Concat(t.staged, t.asked) {
+		text, _ := json.Marshal(r) // texts always encode
+		bounds, _ := json.Marshal(t.may[r.Kind])
+		all = append(all, store.NewOutput{Kind: r.Kind, Request: string(text), Bounds: string(bounds), Wait: t.waits})
+	}
+	return all
+}
+
 // append encodes and counts an event whose secrets are redacted.
 func (t *transcript) append(e event.Event) {
 	data, err := json.Marshal(e)
@@ -252,9 +361,9 @@ func (t *transcript) append(e event.Event) {
 		return
 	}
 	entry, needed := store.Event{At: t.now(), Kind: e.Kind(), Data: data}, true
-	switch e.(type) {
-	case event.Status, event.AgentStarted, event.Ended, event.Truncated:
-	case event.File:
+	switch kept, changed := lasts(e); {
+	case kept:
+	case changed:
 		if t.changed+len(data) > t.limit/fileShare {
 			t.unlisted.Count(len(data))
 			return
@@ -272,6 +381,20 @@ func (t *transcript) append(e event.Event) {
 		return
 	}
 	t.number(entry)
+}
+
+// lasts tells whether an event is kept however long the transcript is, and whether it is kept as a
+// change that the run made, up to a limit of its own.
+func lasts(e event.Event) (kept, changed bool) {
+	switch e := e.(type) {
+	case event.Status, event.AgentStarted, event.Ended, event.Truncated:
+		return true, false
+	case event.Push:
+		return false, e.Refused == "" // a run can have any number refused
+	case event.File:
+		return false, true
+	}
+	return false, false
 }
 
 func (t *transcript) number(e store.Event) {
@@ -299,8 +422,9 @@ func (t *transcript) close(last event.Status) {
 	if t.parsing && t.parse != nil {
 		t.parsed(nil)
 	}
+	t.settle()
 	if t.unlisted.Events > 0 {
-		t.append(t.unlisted.Says(t.limit, "changed files are not listed"))
+		t.append(t.unlisted.Says(t.limit, "changed files and pushes are not listed"))
 	}
 	t.append(event.Redact(last, t.hidden))
 	end := t.end

@@ -13,6 +13,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"triphammer/schema/output"
 	"triphammer/server/run/event"
 	"triphammer/server/run/task"
 	"triphammer/server/secret"
@@ -82,8 +83,8 @@ func TestOutputIsJoined(t *testing.T) {
 	}
 }
 
-// TestLimits: the beginning and the end of a long transcript are kept, the changed
-// files and how it ended always are, and what is left out is counted (SPEC 9.5).
+// TestLimits: the beginning and the end of a long transcript are kept, what the
+// run changed and pushed and how it ended always are, and what is left out is counted (SPEC 9.5).
 func TestLimits(t *testing.T) {
 	const limit, size, said = 10_000, 100, 1000
 	for name, tt := range map[string]struct{ before, after int }{
@@ -95,6 +96,7 @@ func TestLimits(t *testing.T) {
 			x.add(event.Message{Role: "assistant", Text: text(i)})
 		}
 		x.add(event.AgentStarted{Command: "agent"})
+		x.add(event.Push{Ref: "refs/heads/x"})
 		for i := range tt.after {
 			x.add(event.Message{Role: "assistant", Text: text(tt.before + i)})
 		}
@@ -135,7 +137,7 @@ func TestLimits(t *testing.T) {
 		if kept < all && left.Events != int64(all-kept) || left.Bytes == 0 || counts[event.KindTruncated] != gaps {
 			t.Errorf("%s: %d of %d messages kept, and it says %+v, %d times", name, kept, all, left, counts[event.KindTruncated])
 		}
-		if counts[event.KindStarted] != 1 || counts[event.KindExit] != 1 || counts[event.KindFile] < 15 || x.events[len(x.events)-1].Kind != event.KindStatus {
+		if counts[event.KindStarted] != 1 || counts[event.KindExit] != 1 || counts[event.KindFile] < 15 || counts[event.KindPush] != 1 || x.events[len(x.events)-1].Kind != event.KindStatus {
 			t.Errorf("%s: %v", name, counts)
 		}
 	}
@@ -420,5 +422,72 @@ func BenchmarkTranscript(b *testing.B) {
 		if len(x.pending) > maxBatchEvents {
 			x.pending = nil
 		}
+	}
+}
+
+// TestPullsCountBothWays: pull requests that the gateway opened, also in earlier attempts, and those that are asked for
+// count together, in whatever order they come; and one is asked for a branch that was pushed (SPEC 23.3).
+func TestPullsCountBothWays(t *testing.T) {
+	ask := func(head, done string) event.Request {
+		text, _ := json.Marshal(output.Request{Kind: output.Pull, Title: "T", Body: "B", Head: head})
+		return event.Request{Name: output.Pull, Request: string(text), Done: done}
+	}
+	push := func(ref, refused string) event.Push { return event.Push{Repository: "r", Ref: ref, Refused: refused} }
+	waits := func(branch, id string) event.Push {
+		text, _ := json.Marshal(output.Request{Kind: output.PushKind, Push: &output.Push{Repository: "r", Ref: "refs/heads/" + branch, New: id}})
+		return event.Push{Repository: "r", Ref: "refs/heads/" + branch, New: id, Waits: string(text)}
+	}
+	pull := func(head string) output.Request { return output.Request{Kind: output.Pull, Head: head} }
+	for name, tt := range map[string]struct {
+		opened []output.Request // by earlier attempts
+		task   task.Task        // what else it says
+		stored int              // pull requests of this attempt that another worker has stored
+		told   []event.Event
+		want   string // the heads of what is done
+		not    string // part of a refusal
+	}{
+		"two asked for":                {told: []event.Event{push("refs/heads/a", ""), push("refs/heads/b", ""), ask("a", ""), ask("b", "")}, want: "a b"},
+		"three":                        {told: []event.Event{push("refs/heads/a", ""), ask("a", ""), ask("a", ""), ask("a", "")}, want: "a a", not: "allows 2 in a run, and 2 came before"},
+		"opened before":                {told: []event.Event{push("refs/heads/a", ""), ask("a", "https://x"), ask("a", ""), ask("a", "")}, want: "a", not: "allows 2"},
+		"opened afterwards":            {told: []event.Event{push("refs/heads/a", ""), ask("a", ""), ask("a", ""), ask("a", "https://x")}, want: "a", not: "allows 2"},
+		"opened by earlier attempts":   {opened: []output.Request{pull("a"), pull("a")}, told: []event.Event{push("refs/heads/a", ""), ask("a", "")}, not: "allows 2"},
+		"taken up by another worker":   {opened: []output.Request{pull("a"), pull("a")}, stored: 2, told: []event.Event{push("refs/heads/a", ""), ask("a", "https://x"), ask("a", "")}, want: "a"},
+		"pushed later":                 {told: []event.Event{ask("a", ""), push("refs/heads/a", "")}, want: "a"},
+		"pushed by an earlier run":     {told: []event.Event{ask("earlier", "")}, want: "earlier"},
+		"not pushed":                   {told: []event.Event{ask("theirs", "")}, not: `no run of this automation has pushed a branch \"theirs\"`},
+		"a push that was refused":      {told: []event.Event{push("refs/heads/a", "no"), ask("a", "")}, not: "has pushed a branch"},
+		"a tag":                        {told: []event.Event{push("refs/tags/a", ""), ask("a", "")}, not: "has pushed a branch"},
+		"a branch of a fork":           {told: []event.Event{push("refs/heads/a", ""), ask("evil:a", "")}, not: "is no name of a branch of the repository"},
+		"code of a fork":               {task: task.Task{Foreign: true}, told: []event.Event{ask("theirs", "")}, not: "has pushed a branch"},
+		"a run that waits":             {task: task.Task{Pushes: task.Pushes{Waits: time.Hour}}, told: []event.Event{ask("theirs", "")}, not: "has pushed a branch"},
+		"a push that waits":            {told: []event.Event{ask("a", ""), waits("a", "1"), waits("b", "1"), waits("a", "2")}, want: "refs/heads/a:2 refs/heads/b:1 a"},
+		"a push that cannot be read":   {told: []event.Event{event.Push{Ref: "refs/heads/a", Waits: "{"}, ask("a", "")}, not: "could not be kept"},
+		"no gateway":                   {task: task.Task{Repositories: []task.Repository{{URL: "r"}}}, told: []event.Event{ask("theirs", "")}, want: "theirs"},
+		"what the code inside refused": {told: []event.Event{event.Request{Name: output.Pull, Request: ask("a", "").Request, Refused: "no"}}, not: "no"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			tape := newTape(nil, 1<<20)
+			tape.may = output.Allowed{output.Pull: {Max: 2}}
+			if tt.task.Repositories == nil {
+				tt.task.Repositories = []task.Repository{{URL: "r", Secret: "S", ReadOnly: tt.task.Foreign}}
+			}
+			tt.task.Pushes.Opened, tt.task.Pushes.Earlier = tt.opened, []event.Push{push("refs/heads/earlier", "")}
+			tape.under(&tt.task, map[bool]*replayed{true: {opens: tt.stored}}[tt.stored > 0])
+			for _, e := range tt.told {
+				tape.add(e)
+			}
+			tape.close(event.Status{})
+			var heads []string
+			for _, o := range tape.outputs() {
+				r, _ := output.Parse([]byte(o.Request))
+				if r.Push != nil {
+					r.Head = r.Push.Ref + ":" + r.Push.New
+				}
+				heads = append(heads, r.Head)
+			}
+			if got, lines := strings.Join(heads, " "), strings.Join(tape.lines(t.Context()), "\n"); got != tt.want || !strings.Contains(lines, tt.not) || strings.Contains(lines, `"refused"`) != (tt.not != "") {
+				t.Errorf("%q is done, want %q: %s", got, tt.want, lines)
+			}
+		})
 	}
 }

@@ -3,6 +3,7 @@
 package prometheus
 
 import (
+	"encoding/json"
 	"os"
 	"regexp"
 	"strings"
@@ -28,6 +29,7 @@ var scenarios = map[string]struct{ bad, good string }{
 		`triphammer_runs_ended_total{automation="a",factory="f",result="FAILED"} _x90 3x30`, // of a worker that had no series
 		`triphammer_runs_ended_total{automation="a",factory="f",result="FAILED"} 0x60 2x60`,
 	},
+	"TriphammerPersonMissing":     {`triphammer_waiting_for_a_person{what="output"} 0x10 1x110`, `triphammer_waiting_for_a_person{what="output"} 0x10 1x50 0x60`},
 	"TriphammerRunsWait":          {`triphammer_oldest_unstarted_run_seconds 0x60 0+60x60`, `triphammer_oldest_unstarted_run_seconds 0x60 899x60`},
 	"TriphammerDeliveriesRefused": {`triphammer_ingress_requests_total{webhook="w",factory="f",status="401"} 0x60 0+6x60`, `triphammer_ingress_requests_total{webhook="",status="404"} 0+60x120`},
 	"TriphammerDeliveriesNotTaken": {
@@ -38,6 +40,10 @@ var scenarios = map[string]struct{ bad, good string }{
 		"triphammer_ingress_seconds_bucket{le=\"0.001\"} 0+60x120\ntriphammer_ingress_seconds_bucket{le=\"+Inf\"} 0+60x120",
 	},
 	"TriphammerCommitDoesNotServe": {`triphammer_definitions_current{factory="f"} 1x60 0x60`, `triphammer_definitions_current{factory="f"} 1x120`},
+	"TriphammerSenderRefuses": {
+		`triphammer_sender_writes_total{outcome="failed",provider="github",what="end"} _x90 1x30`,
+		`triphammer_sender_writes_total{outcome="pending",provider="github",what="end"} 0+1x120`,
+	},
 	"TriphammerSpendsMuch":         {`triphammer_run_cost_usd_total{automation="a"} 0+1x120`, `triphammer_run_cost_usd_total{automation="a"} 0+0.5x120`},
 	"TriphammerDiskLow":            {`triphammer_disk_free_bytes{place="data"} 2e9x60 9e8x60`, `triphammer_disk_free_bytes{place="data"} 2e9x120`},
 	"TriphammerDataDamaged":        {`triphammer_store_transactions_lost 0x60 2x60`, "triphammer_store_transactions_lost 0x120\ntriphammer_store_damaged_reads_total 0x120"},
@@ -49,14 +55,7 @@ var scenarios = map[string]struct{ bad, good string }{
 // TestRules: each alert fires by what it is about and by nothing else, and reads metrics that a
 // server has: METRICS is a file with its answer to a request for /metrics.
 func TestRules(t *testing.T) {
-	metrics, err := os.ReadFile(os.Getenv("METRICS"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	has := map[string]bool{"up": true} // which Prometheus itself makes
-	for _, m := range regexp.MustCompile(`(?m)^([a-z_]+)[ {]`).FindAllStringSubmatch(string(metrics), -1) {
-		has[m[1]] = true
-	}
+	has := metricsOf(t)
 	p := parser.NewParser(parser.Options{})
 	groups, errs := rulefmt.ParseFile(file, false, model.UTF8Validation, p, promslog.NewNopLogger())
 	for _, err := range errs {
@@ -70,11 +69,9 @@ func TestRules(t *testing.T) {
 			if err != nil {
 				t.Fatalf("%s: %v", rule.Alert, err)
 			}
-			for _, selectors := range parser.ExtractSelectors(expr) {
-				for _, m := range selectors {
-					if m.Name == labels.MetricName && !has[m.Value] {
-						t.Errorf("%s reads %s, which no server has", rule.Alert, m.Value)
-					}
+			for _, name := range namesIn(expr) {
+				if !has[name] {
+					t.Errorf("%s reads %s, which no server has", rule.Alert, name)
 				}
 			}
 			s, known := scenarios[rule.Alert]
@@ -93,6 +90,67 @@ func TestRules(t *testing.T) {
 	if seen != len(scenarios) {
 		t.Errorf("%d rules and %d scenarios", seen, len(scenarios))
 	}
+}
+
+// TestDashboard: each panel of the dashboard reads metrics that a server has.
+func TestDashboard(t *testing.T) {
+	has := metricsOf(t)
+	data, err := os.ReadFile("../../deploy/grafana/triphammer.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var dashboard struct {
+		Panels []struct {
+			Title   string
+			Targets []struct{ Expr string }
+		}
+	}
+	if err := json.Unmarshal(data, &dashboard); err != nil {
+		t.Fatal(err)
+	}
+	read := make(map[string]bool)
+	for _, panel := range dashboard.Panels {
+		for _, target := range panel.Targets {
+			expr, err := parser.NewParser(parser.Options{}).ParseExpr(strings.ReplaceAll(target.Expr, "$__rate_interval", "5m"))
+			if err != nil {
+				t.Fatalf("%s: %v", panel.Title, err)
+			}
+			for _, name := range namesIn(expr) {
+				if read[name] = true; !has[name] {
+					t.Errorf("%s reads %s, which no server has", panel.Title, name)
+				}
+			}
+		}
+	}
+	if len(read) < 12 {
+		t.Errorf("the dashboard reads only %d metrics", len(read))
+	}
+}
+
+// metricsOf are the metrics that a server has, by the file METRICS.
+func metricsOf(t *testing.T) map[string]bool {
+	t.Helper()
+	metrics, err := os.ReadFile(os.Getenv("METRICS"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	has := map[string]bool{"up": true} // which Prometheus itself makes
+	for _, m := range regexp.MustCompile(`(?m)^([a-z_]+)[ {]`).FindAllStringSubmatch(string(metrics), -1) {
+		has[m[1]] = true
+	}
+	return has
+}
+
+// namesIn are the metrics that an expression reads.
+func namesIn(expr parser.Expr) (names []string) {
+	for _, selectors := range parser.ExtractSelectors(expr) {
+		for _, m := range selectors {
+			if m.Name == labels.MetricName {
+				names = append(names, m.Value)
+			}
+		}
+	}
+	return names
 }
 
 // fires tells whether an alert fires at any minute of the series.

@@ -96,9 +96,9 @@ too. If the same file comes back, so does its URL.` + authorHelp,
 	remove.Flags().BoolVar(&w.yes, "yes", false, "do it")
 	all := []*cobra.Command{create, change}
 	for _, on := range []bool{true, false} {
-		use, short := "enable NAME", "Let a webhook take deliveries again"
+		use, short := "enable NAME", "Make a webhook take deliveries again"
 		if !on {
-			use, short = "disable NAME", "Let a webhook take no deliveries; its senders get 404 at once"
+			use, short = "disable NAME", "Stop a webhook: its senders get 404 at once"
 		}
 		all = append(all, &cobra.Command{
 			Use: use, Short: short, Args: Exactly("NAME"),

@@ -203,7 +203,7 @@ func automationRunCommand() *cobra.Command {
 payload, the run has it as it has that of a delivery. Its filters are not asked: "webhooks test" sends a delivery that they see.`,
 		Example: `  triphammer automations run nightly-audit
   triphammer automations run triage --payload-file issue.json --wait
-  triphammer automations run triage --provider github --event issues --prompt "Only say what you would do."`,
+  triphammer automations run triage --provider github --event issues --prompt "Say what you would do, and change nothing."`,
 		RunE: WithServer(true, func(c *cobra.Command, args []string, cl *Client) error {
 			path, err := automationsPaused.path(c, cl, args[0])
 			if err != nil {

@@ -229,7 +229,7 @@ func (cl *Client) Call(ctx context.Context, method, path string, in, out any) er
 		return err
 	}
 	if err := json.Unmarshal(data, out); err != nil {
-		return exit.With(exit.Unreachable, "%s %s: the answer is not what this version expects: %w", method, path, err)
+		return exit.With(exit.Unreachable, "%s %s of %s: the answer is not what this version expects: %w. Is this the address of a Triphammer server?", method, path, cl.Base, err)
 	}
 	return nil
 }
@@ -260,7 +260,7 @@ var sends = func(method, path string) {}
 // ofFactories are the requests that can have the parameter factory; * stands for a name. Others
 // are refused with it.
 var ofFactories = []string{
-	"GET /status", "GET /stats", "GET /factories", "GET /webhooks", "GET /webhooks/*", "GET /webhooks/*/setup", "GET /automations", "GET /deliveries", "GET /subjects", "GET /subjects/story",
+	"GET /status", "GET /stats", "GET /factories", "GET /webhooks", "GET /webhooks/*", "GET /webhooks/*/setup", "GET /automations", "GET /deliveries", "GET /subjects", "GET /subjects/story", "GET /inbox",
 	"GET /applies", "GET /applies/*", "GET /applies/*/files", "GET /applies/*/diff", "POST /filters/test", "POST /filters/ask",
 	"GET /agent", "GET /agent/environments", "GET /agent/schedules", "GET /agent/runs", "GET /agent/runs/counts",
 }
@@ -341,7 +341,10 @@ func (cl *Client) Stream(ctx context.Context, path, after string, handle func(id
 	for lines := bufio.NewReader(resp.Body); ; {
 		line, err := lines.ReadBytes('\n')
 		if err != nil {
-			return exit.With(exit.Unreachable, "the stream ended: %w", err)
+			if errors.Is(err, io.EOF) {
+				err = errors.New("the server closed it")
+			}
+			return exit.With(exit.Unreachable, "the stream ended too early: %w", err)
 		}
 		field, value, _ := bytes.Cut(bytes.TrimRight(line, "\r\n"), []byte(": "))
 		switch string(field) {

@@ -30,6 +30,7 @@ type completion struct {
 var Completions = map[string]completion{
 	"runs":         {"/agent/runs?limit=50", "run_id", "title", "/runs/", terms.RunPrefix},
 	"deliveries":   {"/deliveries?limit=50", "id", "label", "/deliveries/", terms.DeliveryPrefix},
+	"inbox":        {"/inbox", "run_id", "title", "", ""},
 	"subjects":     {"/subjects?limit=50", "subject", "factory", "/subjects/story?subject=", ""},
 	"webhooks":     {"/webhooks?limit=200", "name", "auth_mode", "/webhooks/", ""},
 	"automations":  {"/automations?limit=200", "name", "path", "/automations/", ""},

@@ -13,6 +13,7 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -65,6 +66,9 @@ func (g *gitHubFlow) run(c *cobra.Command, cl *Client) error {
 		return err
 	}
 	hook, hosted, err := g.place(c, cl)
+	if err == nil {
+		err = g.free(c.Context(), cl, hook)
+	}
 	if err != nil {
 		return err
 	}
@@ -149,6 +153,23 @@ func (g *gitHubFlow) place(c *cobra.Command, cl *Client) (hook api.Webhook, host
 	return made.Webhook, true, nil
 }
 
+// free makes sure that there is room for both secrets before an App is made at GitHub.
+func (g *gitHubFlow) free(ctx context.Context, cl *Client, hook api.Webhook) error {
+	all, err := Collect[api.Secret](ctx, cl, "/secrets", url.Values{}, 0)
+	if err != nil {
+		return err
+	}
+	for _, s := range all {
+		switch s.Name {
+		case g.secret:
+			return exit.With(exit.Bad, "there is a secret %s: give --secret another name, or delete it (triphammer secrets delete %[1]s)", s.Name)
+		case hook.SecretName:
+			return exit.With(exit.Bad, "there is a secret %s, the name that the webhook %s has for its own: give --webhook another name, or delete it (triphammer secrets delete %[1]s)", s.Name, hook.Name)
+		}
+	}
+	return nil
+}
+
 // file is the definition of the webhook, as text for people.
 func (g *gitHubFlow) file(hook api.Webhook, whole bool) string {
 	var b strings.Builder
@@ -184,12 +205,13 @@ func (g *gitHubFlow) agree(c *cobra.Command, hook api.Webhook) (code string, err
 		return "", exit.With(exit.Usage, "--listen: %w", err)
 	}
 	here := "http://" + l.Addr().String()
+	first := here + "/" + rand.Text()
 	manifest, err := g.manifest(hook, here+"/made")
 	if err != nil {
 		return "", errors.Join(err, l.Close())
 	}
 	codes := make(chan string, 1)
-	server := &http.Server{Handler: g.pages(l.Addr().String(), manifest, codes), ReadHeaderTimeout: 10 * time.Second}
+	server := &http.Server{Handler: g.pages(first, manifest, codes), ReadHeaderTimeout: 10 * time.Second}
 	done := make(chan error, 1)
 	go func() { done <- server.Serve(l) }()
 	defer func() {
@@ -198,9 +220,9 @@ func (g *gitHubFlow) agree(c *cobra.Command, hook api.Webhook) (code string, err
 		_ = server.Shutdown(ending) // the last page may be on its way
 		<-done
 	}()
-	fmt.Fprintf(c.ErrOrStderr(), "Open %s/ in your browser, and make the App at %s. Waiting for you…\n", here, g.site)
+	fmt.Fprintf(c.ErrOrStderr(), "Open %s in your browser, and make the App at %s. Waiting for you…\n", first, g.site)
 	if show, err := findBrowser(); err == nil {
-		cmd := show(here + "/")
+		cmd := show(first)
 		if cmd.Start() == nil {
 			go func() { _ = cmd.Wait() }() // a browser may stay open for as long as it likes
 		}
@@ -220,10 +242,19 @@ func (g *gitHubFlow) agree(c *cobra.Command, hook api.Webhook) (code string, err
 	}
 }
 
-// pages are the two pages that the browser sees here: one sends the manifest to GitHub, and GitHub
-// sends the browser back to the other. codes gets the first code.
-func (g *gitHubFlow) pages(address string, manifest []byte, codes chan<- string) http.Handler {
-	state := rand.Text()
+// pages are the two pages that the browser sees here: the first one, at an address that cannot be
+// guessed, sends the manifest to GitHub, and GitHub sends the browser back to the other. codes gets
+// the first code. Only the browser that opened the first page sees both: another user of this machine,
+// who may see the address in the list of processes, could answer with an App of their own.
+func (g *gitHubFlow) pages(first string, manifest []byte, codes chan<- string) http.Handler {
+	const cookie = "triphammer_connect"
+	state, browser := rand.Text(), rand.Text()
+	var opened atomic.Bool
+	known := func(r *http.Request) bool {
+		c, err := r.Cookie(cookie)
+		return err == nil && subtle.ConstantTimeCompare([]byte(c.Value), []byte(browser)) == 1
+	}
+	begin, _ := url.Parse(first) // agree made it
 	form := g.site + "/settings/apps/new"
 	if g.organization != "" {
 		form = g.site + "/organizations/" + g.organization + "/settings/apps/new"
@@ -234,14 +265,19 @@ func (g *gitHubFlow) pages(address string, manifest []byte, codes chan<- string)
 		fmt.Fprintf(w, "<!DOCTYPE html><html lang=\"en\"><meta charset=\"utf-8\"><meta name=\"color-scheme\" content=\"light dark\"><title>Triphammer</title><body>%s</body></html>", text)
 	}
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) {
+	mux.HandleFunc("GET "+begin.Path, func(w http.ResponseWriter, r *http.Request) {
+		if !known(r) && opened.Swap(true) {
+			say(w, http.StatusGone, "<p>Another browser has opened this page. If it was not yours, stop the command, and begin again.</p>")
+			return
+		}
+		http.SetCookie(w, &http.Cookie{Name: cookie, Value: browser, Path: "/", HttpOnly: true, SameSite: http.SameSiteLaxMode})
 		say(w, http.StatusOK, fmt.Sprintf(`<h1>Make a GitHub App</h1><p>GitHub shows what the App may do, and asks you.</p>
 <form method="post" action="%s"><input type="hidden" name="manifest" value="%s"><button autofocus>Go on to GitHub</button></form>`,
 			html.EscapeString(form+"?state="+state), html.EscapeString(string(manifest))))
 	})
 	mux.HandleFunc("GET /made", func(w http.ResponseWriter, r *http.Request) {
 		shown, code := r.URL.Query().Get("state"), r.URL.Query().Get("code")
-		if code == "" || subtle.ConstantTimeCompare([]byte(shown), []byte(state)) != 1 {
+		if code == "" || !known(r) || subtle.ConstantTimeCompare([]byte(shown), []byte(state)) != 1 {
 			say(w, http.StatusBadRequest, "<p>This is not the answer that the command waits for. Begin at its first page.</p>")
 			return
 		}
@@ -256,7 +292,7 @@ func (g *gitHubFlow) pages(address string, manifest []byte, codes chan<- string)
 		w.Header().Set("Content-Security-Policy", "default-src 'none'; frame-ancestors 'none'; base-uri 'none'; form-action "+g.site)
 		w.Header().Set("Referrer-Policy", "no-referrer")
 		w.Header().Set("Cache-Control", "no-store")
-		if r.Host != address { // a page of another site, whose name leads here
+		if r.Host != begin.Host { // a page of another site, whose name leads here
 			say(w, http.StatusForbidden, "<p>Open the address that the command prints.</p>")
 			return
 		}

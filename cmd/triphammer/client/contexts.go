@@ -92,7 +92,7 @@ func readContexts() (*savedContexts, error) {
 	}
 	if mode := info.Mode().Perm(); mode&0o077 != 0 {
 		return nil, exit.With(exit.Usage,
-			"%s has keys, and its mode %04o lets others use it. Close it (chmod 600 %s), and replace its keys if others use this machine", path, mode, path)
+			"%s has keys, and others can use it by its mode %04o. Close it (chmod 600 %s), and replace its keys if others use this machine", path, mode, path)
 	}
 	text, err := os.ReadFile(path)
 	if err != nil {

@@ -145,6 +145,7 @@ func listDeliveries(c *cobra.Command, cl *Client, selected *selectOptions) error
 	if err != nil {
 		return err
 	}
+	query.Set("about", "true")
 	all, err := Collect[api.Delivery](c.Context(), cl, "/deliveries", query, selected.limit)
 	if err != nil {
 		return err
@@ -157,9 +158,17 @@ func listDeliveries(c *cobra.Command, cl *Client, selected *selectOptions) error
 		}
 	}
 	return term.EmitOf(c, all, func(d api.Delivery) string { return d.Factory }, func(d api.Delivery) string { return d.ID },
-		[]string{"ID", "RECEIVED", "WEBHOOK", "OUTCOME", "REASON", "SIZE", "RUNS"}, func(d api.Delivery) term.Cells {
-			return term.Cells{d.ID, d.ReceivedAt, d.Webhook, OutcomeText(d), term.Prose(d.Reason), d.Size, strings.Join(d.Runs, " ")}
+		[]string{"ID", "RECEIVED", "WEBHOOK", "EVENT", "BY", "OUTCOME", "REASON", "RUNS"}, func(d api.Delivery) term.Cells {
+			return term.Cells{d.ID, d.ReceivedAt, d.Webhook, term.Prose(d.Event), term.Prose(d.Person), OutcomeText(d), term.Prose(reasonOf(d)), strings.Join(d.Runs, " ")}
 		})
+}
+
+// reasonOf says in a few words why a delivery started nothing, if that is known.
+func reasonOf(d api.Delivery) string {
+	if m := d.Nearest; m != nil && m.Why() != "" {
+		return fmt.Sprintf("nearest %s: %s", m.Automation, m.Why())
+	}
+	return d.Reason
 }
 
 // OutcomeText is the label of a delivery, with the number of runs that it started.
@@ -187,28 +196,10 @@ func explainDelivery(w io.Writer, d api.DeliveryDetail) error {
 	for _, m := range disabled {
 		explainMatch(w, m, disabledVerdict(m))
 	}
-	if near, held := NearestMatch(matches); near != nil && !slices.ContainsFunc(matches, func(m api.Match) bool { return m.Matched }) {
-		fmt.Fprintf(w, "\nnearest: %s (%d of %d conditions hold)\n", near.Automation, held, len(near.Conditions))
+	if near := api.Nearest(matches); near != nil && !near.Matched {
+		fmt.Fprintf(w, "\nnearest: %s (%d of %d conditions hold)\n", near.Automation, near.Held(), len(near.Conditions))
 	}
 	return nil
-}
-
-// NearestMatch is the automation with the most conditions that hold, and how many do. It is nil
-// if all match.
-func NearestMatch(matches []api.Match) (near *api.Match, held int) {
-	held = -1
-	for i, m := range matches {
-		n := 0
-		for _, one := range m.Conditions {
-			if one.OK {
-				n++
-			}
-		}
-		if !m.Matched && n > held {
-			near, held = &matches[i], n
-		}
-	}
-	return near, held
 }
 
 // disabledVerdict is the verdict on a disabled automation.

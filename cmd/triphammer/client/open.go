@@ -16,7 +16,6 @@ import (
 	"triphammer/applier/gitrepo"
 	"triphammer/cmd/triphammer/client/exit"
 	"triphammer/cmd/triphammer/client/term"
-	"triphammer/schema"
 	"triphammer/server/api"
 	"triphammer/server/terms"
 )
@@ -113,7 +112,7 @@ func (cl *Client) pageOf(ctx context.Context, what string, several bool) (string
 		noun, name := thingOfPage(u)
 		switch of := Completions[noun]; {
 		case noun == "":
-			return u.String(), cl.hasPage(ctx, u)
+			return u.String(), nil // the server says if it has no such page
 		case of.prefix != "":
 			return cl.pageOfID(ctx, noun, name)
 		}
@@ -190,34 +189,6 @@ func (cl *Client) pageOfID(ctx context.Context, noun, id string) (string, error)
 	}
 	list, _, _ := strings.Cut(of.List, "?")
 	return of.pageOf(id), cl.Get(ctx, list+"/"+url.PathEscape(id), nil)
-}
-
-// hasPage asks the server whether it has a page. Who is not signed in learns that, too.
-func (cl *Client) hasPage(ctx context.Context, u *url.URL) error {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, cl.Base+u.RequestURI(), nil)
-	if err != nil {
-		return err
-	}
-	once := *cl.HTTP
-	once.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
-	resp, err := once.Do(req)
-	if err != nil {
-		return exit.With(exit.Unreachable, "the server cannot be reached: %w", err)
-	}
-	defer func() { _ = resp.Body.Close() }()
-	if resp.StatusCode != http.StatusNotFound && resp.StatusCode != http.StatusMethodNotAllowed {
-		return nil
-	}
-	var paths []string
-	for _, s := range sections() {
-		paths = append(paths, s.Path)
-	}
-	hint := schema.OneOf(u.Path, paths)
-	first, rest, deeper := strings.Cut(strings.TrimPrefix(u.Path, "/"), "/")
-	if near := schema.Nearest("/"+first, paths); deeper && rest != "" && near != "" && near != "/"+first {
-		hint = fmt.Sprintf("did you mean %q?", near+"/"+rest) // such as webhook/NAME
-	}
-	return exit.With(exit.NotFound, "the server has no page %s; %s", u.Path, hint)
 }
 
 // sections are the pages of the navigation.

@@ -65,7 +65,7 @@ func pauseCommands(p pausable) []*cobra.Command {
 	var until string
 	var lasts time.Duration
 	pause := &cobra.Command{
-		Use: "pause NAME", Short: p.does + " until it is resumed", Long: p.pauseHelp, Args: Exactly("NAME"),
+		Use: "pause NAME", Short: p.does, Long: p.pauseHelp, Args: Exactly("NAME"),
 		RunE: WithServer(false, func(c *cobra.Command, args []string, cl *Client) error {
 			if c.Flags().Changed("for") {
 				if lasts < time.Second {

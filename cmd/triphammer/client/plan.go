@@ -168,6 +168,11 @@ func PlanGroups(p *applier.Plan) []planGroup {
 
 func printPlanned(w io.Writer, a *api.PlanAnswer) error {
 	printPlan(w, a.Plan)
+	for _, d := range a.Findings() {
+		if d.Code == schema.MissingSecret {
+			fmt.Fprintf(w, "  ! %s: %s\n", d.Path, d.Message)
+		}
+	}
 	for _, b := range a.BackTests {
 		fmt.Fprintf(w, "  back-test: %s\n", backTestLine(b))
 	}
@@ -201,6 +206,9 @@ func printPlan(w io.Writer, p applier.Plan) {
 func backTestLine(b applier.BackTest) string {
 	line := fmt.Sprintf("%s would have started %s on the last %s (%d before)",
 		b.Automation, terms.Counted(b.After, "run"), terms.Counted(b.Deliveries, "delivery"), b.Before)
+	if b.Waits > 0 {
+		line += fmt.Sprintf("; %d of them would wait for a person", b.Waits)
+	}
 	if b.Assumed != "" {
 		line += "; " + b.Assumed
 	}
@@ -254,6 +262,9 @@ func writePlanMarkdown(w io.Writer, a *api.PlanAnswer, prefix string) error {
 			}
 			for _, id := range b.Stopped {
 				examples = append(examples, "- "+id)
+			}
+			if b.Waits > 0 {
+				examples = append(examples, fmt.Sprintf("%d would wait for a person", b.Waits))
 			}
 			if b.Assumed != "" {
 				examples = append(examples, b.Assumed)

@@ -4,6 +4,7 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -34,7 +35,7 @@ func Execute(host Host, args []string) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	context.AfterFunc(ctx, stop) // a second signal ends the program at once
-	root := NewRoot(host, args...)
+	root := NewRoot(host)
 	root.SetArgs(args)
 	root.SetOut(term.Standard(os.Stdout))
 	root.SetErr(term.Standard(os.Stderr))
@@ -50,9 +51,8 @@ func Execute(host Host, args []string) int {
 	return status
 }
 
-// NewRoot builds the tree of commands. If args call a command that needs no topics of help,
-// they are left out: to read the guides takes as long as all else here.
-func NewRoot(host Host, args ...string) *cobra.Command {
+// NewRoot builds the tree of commands.
+func NewRoot(host Host) *cobra.Command {
 	here = host
 	root := &cobra.Command{
 		Use:   "triphammer",
@@ -80,13 +80,11 @@ Begin with:  triphammer init demo && cd demo && triphammer dev`,
 	add("definitions", initCommand(), validateCommand(), testCommand(), planCommand(), schemaCommand())
 	add("server", here.Commands()...)
 	add("server", statusCommand(), openCommand(), statsCommand(), applyCommand(), sendCommand(), samplesCommand(), mcpCommand(), apiCommand(), connectCommand(), contextCommand(), authCommand(), clockCommand())
-	add("objects", factoriesCommand(), webhooksCommand(), automationsCommand(), environmentsCommand(), agentsCommand(), deliveriesCommand(), runsCommand(), subjectsCommand(), workersCommand(), schedulesCommand(),
+	add("objects", factoriesCommand(), webhooksCommand(), automationsCommand(), environmentsCommand(), agentsCommand(), deliveriesCommand(), runsCommand(), inboxCommand(), subjectsCommand(), workersCommand(), schedulesCommand(),
 		appliesCommand(), definitionCommand(), secretsCommand(), keysCommand(), auditCommand(), schemesCommand())
-	root.AddCommand(versionCommand(), help.ManCommand(Version, Exactly("DIR")), &cobra.Command{Use: "exit-codes", Short: "What the exit statuses mean", Long: exit.Topic})
-	if !slices.ContainsFunc(root.Commands(), func(c *cobra.Command) bool { return c.Name() != "man" && len(args) > 0 && args[0] == c.Name() }) {
-		serve, _, _ := root.Find([]string{"serve"}) // it was added above
-		root.AddCommand(help.Commands(serve.Flags())...)
-	}
+	serve, _, _ := root.Find([]string{"serve"}) // it was added above
+	root.AddCommand(versionCommand(), help.ManCommand(Version, Exactly("DIR")), help.VariablesCommand(serve.Flags()),
+		&cobra.Command{Use: "exit-codes", Short: "What the exit statuses mean", Long: exit.Topic})
 	addCompletion(root)
 	for _, c := range root.Commands() {
 		c.Aliases = append(c.Aliases, aliasesOf(root, c)...)
@@ -137,13 +135,19 @@ func flagMistake(c *cobra.Command, err error) string {
 var flagGroup = regexp.MustCompile(`flags in the group \[([^\]]*)\]`)
 
 // argumentMistake is how what cobra says of the arguments of a command begins.
-var argumentMistake = regexp.MustCompile(`^(unknown command "|accepts |requires at least )`)
+var argumentMistake = regexp.MustCompile(`^(accepts |requires at least )`)
+
+// extraArgument finds the first argument of a command that takes none.
+var extraArgument = regexp.MustCompile(`^unknown command "(.*)" for `)
 
 // plainMistake says in words what cobra says of arguments, and of flags that need or exclude each
 // other.
 func plainMistake(c *cobra.Command, err error) error {
 	if said := (*exit.Error)(nil); errors.As(err, &said) {
 		return err
+	}
+	if extra := extraArgument.FindStringSubmatch(err.Error()); extra != nil {
+		return exit.With(exit.Usage, "%s takes no arguments, and got %q: see %s --help", strings.TrimPrefix(c.CommandPath(), "triphammer "), extra[1], c.CommandPath())
 	}
 	if argumentMistake.MatchString(err.Error()) {
 		return exit.With(exit.Usage, "wrong number of arguments: write %s (see: %s --help)", strings.TrimSuffix(c.UseLine(), " [flags]"), c.CommandPath())
@@ -176,6 +180,9 @@ func Noun(use, short string, commands ...*cobra.Command) *cobra.Command {
 
 // withoutCommand is run if what follows a noun is no command.
 func withoutCommand(c *cobra.Command, args []string) error {
+	if len(args) == 0 && !c.HasParent() {
+		return nextHere(c)
+	}
 	if len(args) == 0 {
 		return c.Help()
 	}
@@ -191,6 +198,40 @@ func withoutCommand(c *cobra.Command, args []string) error {
 		return exit.With(exit.Usage, "unknown command %q: did you mean %q? See: %s --help", args[0], of[near], c.CommandPath())
 	}
 	return exit.With(exit.Usage, "unknown command %q; see: %s --help", args[0], c.CommandPath())
+}
+
+// nextHere says what to do next in this folder, with the server that commands reach from it.
+func nextHere(root *cobra.Command) error {
+	out := root.OutOrStdout()
+	say := func(heading string, steps ...string) {
+		fmt.Fprintf(out, "%s\n", heading)
+		for _, step := range steps {
+			command, does, _ := strings.Cut(step, ": ")
+			fmt.Fprintf(out, "  triphammer %-32s %s\n", command, does)
+		}
+		fmt.Fprintln(out)
+	}
+	status, _, err := root.Find([]string{"status"})
+	if err != nil {
+		return err
+	}
+	t, err := TargetOf(status)
+	if err != nil {
+		return err
+	}
+	info, err := os.Stat("factory.yaml")
+	factory := err == nil && !info.IsDir()
+	if factory {
+		say("This folder is a factory.", "validate: check its definitions", "test: run its filter tests", "dev: serve it here, and show what happens")
+	}
+	switch {
+	case !t.None():
+		say(fmt.Sprintf("Commands reach %s, by %s.", cmp.Or(t.server, t.Data), t.by), "status: what serves, and what is wrong", "deliveries list: what came", "runs list: what it started", "open: the pages")
+	case !factory:
+		say("Nothing is here yet, and no server is named.", "init demo: write a small factory into the folder demo; then: cd demo && triphammer dev", "context add NAME --server URL: save a server that runs elsewhere")
+	}
+	_, err = fmt.Fprintln(out, "triphammer help lists all commands.")
+	return err
 }
 
 // shortNames are aliases that are no singular.

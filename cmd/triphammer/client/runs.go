@@ -28,7 +28,15 @@ func runsCommand() *cobra.Command {
 			return cl.Call(c.Context(), http.MethodPost, "/agent/runs/"+url.PathEscape(args[0])+"/interrupt", nil, nil)
 		}),
 	}
-	all := slices.Concat(runReaders(), []*cobra.Command{artifactsCommand(), cancelCommand(), interrupt}, runStarters())
+	answer := &cobra.Command{
+		Use: "answer ID", Short: "Send the answers of a run again, and do its outputs, that were given up", Args: Exactly("ID"),
+		Long: "Send the answers of a run again, and do its outputs, that were given up, after what kept them back is cured. What may stand at the sender is looked for first,\n" +
+			"if it can be searched. Answers that wait are sent by themselves.",
+		RunE: WithServer(false, func(c *cobra.Command, args []string, cl *Client) error {
+			return cl.Call(c.Context(), http.MethodPost, "/agent/runs/"+url.PathEscape(args[0])+"/answer", nil, nil)
+		}),
+	}
+	all := slices.Concat(runReaders(), []*cobra.Command{artifactsCommand(), cancelCommand(), interrupt, answer}, runStarters())
 	for _, c := range all {
 		ClientFlags(c)
 	}
@@ -55,7 +63,7 @@ func runReaders() []*cobra.Command {
 	}
 	selected.flags(list)
 	list.Flags().StringVar(&selected.subject, "subject", "", "those that are about a subject")
-	list.Flags().StringSliceVar(&selected.states, "state", nil, "QUEUED, INPROGRESS, SUCCEEDED, FAILED, CANCELLED")
+	list.Flags().StringSliceVar(&selected.states, "state", nil, "BLOCKED, QUEUED, INPROGRESS, SUCCEEDED, FAILED, CANCELLED")
 	span.flags(list)
 	term.LimitFlag(list, &limit, 20)
 	show := &cobra.Command{
@@ -234,7 +242,7 @@ cancelled. An automation starts more runs when its events come: pause it first.`
 // begins because another has ended. It prints them.
 func cancelRuns(c *cobra.Command, cl *Client, query url.Values, yes bool) error {
 	var found []api.Run
-	for _, state := range []string{"QUEUED", "INPROGRESS"} {
+	for _, state := range []string{"BLOCKED", "QUEUED", "INPROGRESS"} {
 		query.Set("state", state)
 		query.Del("cursor")
 		some, err := Collect[api.Run](c.Context(), cl, "/agent/runs", query, 0)
@@ -307,7 +315,29 @@ func printRun(w io.Writer, r api.Run) error {
 	}
 	fmt.Fprintln(w)
 	printBelt(w, "  ", 12, r.Belt)
-	return nil
+	if q := r.Question; q != nil {
+		fmt.Fprintf(w, "\nasks         %s\n", term.OneLine.Replace(q.Text))
+		if q.Status == "asked" {
+			fmt.Fprintf(w, "             a reply counts from %s, at %s\n", whoReplies(*q), term.OneLine.Replace(q.Place))
+		}
+	}
+	if len(r.Outputs) == 0 {
+		return nil
+	}
+	fmt.Fprintln(w)
+	asked := term.Table{Header: []string{"ASKED FOR", "STATUS", "WHAT", "DETAIL"}}
+	for _, o := range r.Outputs {
+		asked.Add(o.Kind, o.Status, term.Prose(o.Text), term.Prose(term.Joined(" ", o.URL, o.Detail)))
+	}
+	return asked.Write(w)
+}
+
+// whoReplies says whose reply to a question counts.
+func whoReplies(q api.Question) string {
+	if len(q.From) == 0 {
+		return "whoever can write there"
+	}
+	return term.OneLine.Replace(strings.Join(q.From, ", "))
 }
 
 // attemptOf is empty for the only attempt of a run.
@@ -421,7 +451,7 @@ func followRun(c *cobra.Command, cl *Client, id string, timeout time.Duration, s
 			if err := json.Unmarshal(data, &last); err != nil {
 				return err
 			}
-			finished = last.State != "QUEUED" && last.State != "INPROGRESS"
+			finished = last.State != "BLOCKED" && last.State != "QUEUED" && last.State != "INPROGRESS"
 			return nil
 		})
 		e := (*exit.Error)(nil)

@@ -39,6 +39,7 @@ type sendOptions struct {
 	rate        string
 	dry         bool
 	url, scheme string
+	wait        bool
 	timeout     time.Duration
 }
 
@@ -52,11 +53,13 @@ func sendCommand() *cobra.Command {
 folder of dev, a secret that dev made up needs neither. For a scheme with a public key, give the private key. With --url no
 server needs to be known; then --scheme says how to sign.
 
-It exits with 0 if every answer is 202; with --tamper, if every one is 401.`,
+It exits with 0 if every answer is 202; with --tamper, if every one is 401. With --wait, each delivery must have started a
+run, too, and each run must have SUCCEEDED.`,
 		Example: `  triphammer send ci --payload '{"status": "failed"}'
   triphammer send github-main --event push --set ref=refs/heads/wip
   triphammer send payments --provider stripe --tamper timestamp
   triphammer send ci --count 70 --rate 10/s
+  triphammer send github-main --event issue_comment --wait
   triphammer send ci --dry-run
   triphammer send --url http://127.0.0.1:9000/hook --scheme slack --provider slack`,
 		Args: cobra.MaximumNArgs(1),
@@ -72,7 +75,9 @@ It exits with 0 if every answer is 202; with --tamper, if every one is 401.`,
 	f.BoolVar(&o.dry, "dry-run", false, "print an equivalent curl command, and send nothing")
 	f.StringVar(&o.url, "url", "", "send to this address instead of a webhook of a server")
 	f.StringVar(&o.scheme, "scheme", "", "with --url: how to sign (triphammer schemes); without it the secret is a bearer token")
-	f.DurationVar(&o.timeout, "timeout", 30*time.Second, "how long to wait for each answer")
+	f.BoolVar(&o.wait, "wait", false, "wait for the runs that it starts, and show what their sender is told of them, or would be")
+	f.DurationVar(&o.timeout, "timeout", 30*time.Second, "how long to wait for each answer; with --wait for all the runs too, and then 2h by default")
+	term.OutputFlag(c)
 	ClientFlags(c)
 	_ = c.RegisterFlagCompletionFunc("tamper", cobra.FixedCompletions(tampers, cobra.ShellCompDirectiveNoFileComp))
 	_ = c.RegisterFlagCompletionFunc("scheme", cobra.FixedCompletions(signature.Names(), cobra.ShellCompDirectiveNoFileComp))
@@ -175,7 +180,7 @@ func (m *Message) request(ctx context.Context) (*http.Request, error) {
 	if err := def.Sign(secret, r); err != nil && m.Tamper != "secret" {
 		return nil, exit.With(exit.Usage, "%w", err)
 	} else if err != nil {
-		return nil, exit.With(exit.Usage, "--tamper secret: a secret with a character more is none for %s", def.Scheme.Name)
+		return nil, exit.With(exit.Usage, "--tamper secret: %s takes no secret with a character more", def.Scheme.Name)
 	}
 	switch {
 	case m.Tamper == "body" && m.Webhook.AuthMode == "signature":
@@ -329,11 +334,16 @@ func (o *sendOptions) send(c *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
-	w, release, err := o.to(c, args)
+	if o.wait && (o.url != "" || o.tamper != "" || o.dry) {
+		return exit.With(exit.Usage, "--wait goes with a webhook of a server, and neither with --tamper nor with --dry-run: else no run is known")
+	}
+	w, cl, err := o.to(c, args)
 	if err != nil {
 		return err
 	}
-	defer release()
+	if cl != nil {
+		defer cl.Close()
+	}
 	if w.Connect != "" && w.SecretName == "" {
 		return exit.With(exit.Usage, "the webhook %s takes no requests, because its deliveries come over a connection: send a test with triphammer webhooks test %[1]s", w.Name)
 	}
@@ -361,11 +371,15 @@ func (o *sendOptions) send(c *cobra.Command, args []string) error {
 	if o.tamper != "" {
 		want = http.StatusUnauthorized
 	}
-	return m.sendAll(c, o, pause, want)
+	all, err := m.sendAll(c, o, pause)
+	if err != nil {
+		return err
+	}
+	return o.report(c, cl, all, want)
 }
 
-// sendAll sends the deliveries and prints the answers.
-func (m *Message) sendAll(c *cobra.Command, o *sendOptions, pause time.Duration, want int) error {
+// sendAll sends the deliveries, and prints the answers for people as they come.
+func (m *Message) sendAll(c *cobra.Command, o *sendOptions, pause time.Duration) (all []sent, err error) {
 	client := senderClient(o.timeout)
 	statuses := make(map[int]int)
 	ticker := time.NewTicker(max(pause, 1))
@@ -375,7 +389,7 @@ func (m *Message) sendAll(c *cobra.Command, o *sendOptions, pause time.Duration,
 		if i > 0 && pause > 0 {
 			select {
 			case <-c.Context().Done():
-				return c.Context().Err()
+				return all, c.Context().Err()
 			case <-ticker.C:
 			}
 		}
@@ -384,10 +398,13 @@ func (m *Message) sendAll(c *cobra.Command, o *sendOptions, pause time.Duration,
 		}
 		status, answer, header, err := m.Post(c.Context(), client)
 		if err != nil {
-			return err
+			return all, err
 		}
 		statuses[status]++
-		fmt.Fprintf(term.ForPeople(c, c.OutOrStdout()), "%d %s\n", status, strings.TrimSpace(string(answer)))
+		if term.IsTable(c) {
+			fmt.Fprintf(term.ForPeople(c, c.OutOrStdout()), "%d %s\n", status, strings.TrimSpace(string(answer)))
+		}
+		all = append(all, sentOf(status, answer))
 		if after := header.Get("Retry-After"); after != "" {
 			fmt.Fprintf(term.ForPeople(c, c.ErrOrStderr()), "Retry-After: %s\n", after)
 		}
@@ -399,25 +416,19 @@ func (m *Message) sendAll(c *cobra.Command, o *sendOptions, pause time.Duration,
 		}
 		fmt.Fprintf(c.ErrOrStderr(), "%d sent: %s\n", o.count, strings.Join(parts, ", "))
 	}
-	if statuses[want] != o.count {
-		return exit.Silently(exit.Bad)
-	}
-	return nil
+	return all, nil
 }
 
-// to is the webhook to which deliveries go: one of a server, or one made from --url.
-func (o *sendOptions) to(c *cobra.Command, args []string) (w *api.Webhook, release func(), err error) {
+// to is the webhook to which deliveries go: one of a server, whose client the caller closes, or
+// one made from --url.
+func (o *sendOptions) to(c *cobra.Command, args []string) (w *api.Webhook, cl *Client, err error) {
 	switch {
 	case o.url == "" && o.scheme != "":
 		return nil, nil, exit.With(exit.Usage, "--scheme goes with --url: a webhook has its own")
 	case o.url == "" && len(args) == 0:
 		return nil, nil, exit.With(exit.Usage, "which webhook? Name it, or give --url")
 	case o.url == "":
-		w, cl, err := findWebhook(c, args[0], true)
-		if err != nil {
-			return nil, nil, err
-		}
-		return w, cl.Close, nil
+		return findWebhook(c, args[0], true)
 	case len(args) > 0:
 		return nil, nil, exit.With(exit.Usage, "a webhook and --url exclude each other")
 	}
@@ -428,7 +439,7 @@ func (o *sendOptions) to(c *cobra.Command, args []string) (w *api.Webhook, relea
 	if o.scheme != "" {
 		w.AuthMode, w.SignatureScheme = "signature", o.scheme
 	}
-	return w, func() {}, nil
+	return w, nil, nil
 }
 
 // pause is the time between two deliveries.

@@ -5,6 +5,7 @@ import (
 	"io"
 	"net/url"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -19,7 +20,8 @@ func statsCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use: "stats", Short: "Count deliveries, runs and their cost", Args: cobra.NoArgs,
 		Long: `Count the deliveries of a time by what became of them, and the runs that ended in it by state, with their cost: in all, by the
-hour or the day, by webhook and by automation.`,
+hour or the day, by webhook and by automation. Then come the models, with what the gateways of runs counted of them; -o json has that
+by automation, model and day.`,
 		RunE: WithServer(false, func(c *cobra.Command, _ []string, cl *Client) error {
 			query := url.Values{"since": {since}, "wait": {"true"}}
 			if factory != "" {
@@ -72,6 +74,15 @@ func printStats(w io.Writer, s api.Stats) error {
 		part := term.Table{List: true, Header: []string{"AUTOMATION", "RUNS", "COST", "TOKENS"}}
 		for _, a := range s.Automations {
 			part.Add(a.Factory+"/"+a.Automation, endedRuns(a.Runs), event.USD(a.CostUSD), a.Tokens)
+		}
+		if err := part.After(w); err != nil {
+			return err
+		}
+	}
+	if len(s.Models) > 0 {
+		part := term.Table{List: true, Header: []string{"MODEL", "REQUESTS", "WITHOUT ANSWER", "FIRST TOKEN", "TOKENS", "COST"}}
+		for _, m := range api.ByModel(s.Models) {
+			part.Add(m.Model, m.Requests, m.Errors, time.Duration(m.FirstTokenMS)*time.Millisecond, m.Tokens(), event.USD(m.CostUSD))
 		}
 		if err := part.After(w); err != nil {
 			return err

@@ -134,7 +134,11 @@ func printStatus(w io.Writer, s api.Status, offline bool) error {
 			fmt.Fprintf(w, "             without %s\n", problem)
 		}
 	}
-	_, err := fmt.Fprintf(w, "runs         %d queued, %d in progress\n", s.Runs["QUEUED"], s.Runs["INPROGRESS"])
+	waits := ""
+	if n := s.Runs["BLOCKED"]; n > 0 {
+		waits = fmt.Sprintf(", %d waiting for a person (triphammer inbox)", n)
+	}
+	_, err := fmt.Fprintf(w, "runs         %d queued, %d in progress%s\n", s.Runs["QUEUED"], s.Runs["INPROGRESS"], waits)
 	return err
 }
 
@@ -157,6 +161,9 @@ func printFactory(w io.Writer, f api.FactoryStatus) {
 	}
 	for _, p := range f.Paused {
 		fmt.Fprintf(w, "paused       %s %s, %s\n", p.Kind, p.Name, strings.TrimPrefix(pausedText(w, &p.Pause), "paused "))
+	}
+	for _, q := range f.Questions {
+		fmt.Fprintf(w, "asks         %s: %s\n             a reply counts from %s, at %s\n", q.RunID, term.OneLine.Replace(q.Text), whoReplies(q), term.OneLine.Replace(q.Place))
 	}
 	if f.Head != "" && (f.Applied == nil || f.Head != f.Applied.Commit) {
 		fmt.Fprintf(w, "newest       %s\n", term.ShortHash(f.Head))
@@ -261,7 +268,7 @@ values of managed secrets are taken into use. It exits with 0 if the commit is l
 			shown := term.ShowProgress(c, "applying the newest commit", cl.look(name))
 			defer shown.End()
 			var a api.Apply
-			if err := cl.Call(c.Context(), http.MethodPost, "/factories/"+name+"/sync?wait=true", nil, &a); err != nil {
+			if err := cl.Call(c.Context(), http.MethodPost, "/factories/"+url.PathEscape(name)+"/sync?wait=true", nil, &a); err != nil {
 				return err
 			}
 			shown.End()

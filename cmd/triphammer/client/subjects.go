@@ -41,7 +41,7 @@ func subjectsCommand() *cobra.Command {
 	span.sinceFlag(list)
 	term.LimitFlag(list, &limit, 20)
 	show := &cobra.Command{
-		Use: "show SUBJECT", Short: "Show everything about a subject: deliveries, runs, pull requests, cost", Args: Exactly("SUBJECT"),
+		Use: "show SUBJECT", Short: "Show everything about a subject: deliveries, runs, pull requests, answers, cost", Args: Exactly("SUBJECT"),
 		Example: "  triphammer subjects show 'github:acme/app#12'",
 		RunE: WithServer(false, func(c *cobra.Command, args []string, cl *Client) error {
 			var story api.SubjectStory
@@ -63,44 +63,44 @@ func dollars(usd float64) string {
 	return fmt.Sprintf("$%.2f", usd)
 }
 
-// printStory prints what came of a subject, and then its runs and deliveries.
+// printStory prints what came of a subject, the oldest first, after what needs a person.
 func printStory(w io.Writer, s api.SubjectStory) error {
 	fmt.Fprintln(w, s.Subject)
 	for _, in := range s.Factories {
 		fmt.Fprintf(w, "in %s: %s, %s, %d of them waiting or at work, %s, %s\n", in.Factory, terms.Counted(in.Deliveries, "delivery"),
 			terms.Counted(in.Runs, "run"), in.Active, terms.Counted(in.Tokens, "token"), dollars(in.CostUSD))
 	}
-	var tables []term.Table
-	if len(s.PullRequests) > 0 {
-		pulls := term.Table{Header: []string{"PULL REQUEST", "RUN"}}
-		for _, p := range s.PullRequests {
-			pulls.Add(p.URL, p.RunID)
-		}
-		tables = append(tables, pulls)
-	}
-	if len(s.Runs) > 0 {
-		runs := term.Table{Header: []string{"RUN", "CREATED", "AUTOMATION", "STATE", "COST", "DETAIL"}}
-		for _, r := range s.Runs {
-			cost := ""
+	t := term.Table{Header: []string{"AT", "WHAT", "ID", "STATE", "COST", "DETAIL"}}
+	for _, c := range s.Story {
+		switch {
+		case c.Delivery != nil:
+			t.Add(c.At, "delivery", c.Delivery.ID, OutcomeText(*c.Delivery), "", term.Prose("to "+c.Delivery.Webhook))
+		case c.Run != nil:
+			r, cost, detail := c.Run, "", c.Run.StatusMessage
 			if r.Usage != nil {
 				cost = dollars(r.Usage.InferenceCostUSD)
 			}
-			runs.Add(r.RunID, r.CreatedAt, r.Automation, r.State, cost, term.Prose(r.StatusMessage))
+			if (r.State == "QUEUED" || r.State == "BLOCKED") && len(r.Belt) > 0 {
+				_, detail, _ = strings.Cut(r.Belt[0].Detail, " UTC: ")
+			}
+			t.Add(c.At, "run", r.RunID, r.State, cost, term.Prose(term.Joined(": ", r.Automation, detail)))
+		case c.PullRequest != nil:
+			t.Add(c.At, "pull request", c.PullRequest.RunID, "", "", term.Prose(c.PullRequest.URL))
+		case c.Answer != nil:
+			if c.Answer.Status == "failed" {
+				fmt.Fprintf(w, "%s: %s\n", c.Answer.RunID, c.Answer.Detail)
+			}
+			t.Add(c.At, "answer", c.Answer.RunID, c.Answer.Status, "", term.Prose(c.Answer.Kind+": "+c.Answer.Detail))
+		case c.Output != nil:
+			if c.Output.Status == "failed" {
+				fmt.Fprintf(w, "%s: %s: %s\n", c.Output.RunID, c.Output.Kind, c.Output.Detail)
+			}
+			t.Add(c.At, "output", c.Output.RunID, c.Output.Status, "", term.Prose(term.Joined(": ", c.Output.Kind, term.Joined(" ", c.Output.Text, c.Output.URL, c.Output.Detail))))
 		}
-		tables = append(tables, runs)
 	}
-	if len(s.Deliveries) > 0 {
-		deliveries := term.Table{Header: []string{"DELIVERY", "RECEIVED", "WEBHOOK", "OUTCOME", "RUNS"}}
-		for _, d := range s.Deliveries {
-			deliveries.Add(d.ID, d.ReceivedAt, d.Webhook, OutcomeText(d), strings.Join(d.Runs, " "))
-		}
-		tables = append(tables, deliveries)
-	}
-	for _, t := range tables {
-		fmt.Fprintln(w)
-		if err := t.Write(w); err != nil {
-			return err
-		}
+	fmt.Fprintln(w)
+	if err := t.Write(w); err != nil {
+		return err
 	}
 	if s.Truncated {
 		fmt.Fprintln(w, "\nOnly the newest are shown: runs list and deliveries list take --subject.")

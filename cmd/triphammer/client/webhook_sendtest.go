@@ -20,7 +20,7 @@ func webhookTestCommand() *cobra.Command {
 	var headers []string
 	c := &cobra.Command{
 		Use: "test NAME|UID", Short: "Make the server send a test to a webhook, as its sender would", Args: Exactly("NAME|UID"),
-		Long: `Let the server send a delivery to one of its webhooks. The server signs it with the stored secret, so nobody needs to know
+		Long: `Make the server send a test delivery to one of its webhooks. The server signs it with the stored secret, so nobody needs to know
 that, and takes it as any other delivery: it is verified and matched, and the runs that it starts are real. The log says
 that it was a test, and by whom. Without a payload it is a sample of the webhook's sender, if there is one.
 

@@ -44,9 +44,9 @@ func workersCommand() *cobra.Command {
 		return c
 	}
 	return Noun("workers", "List and drain the processes that execute runs", list,
-		ask("drain", "Let workers start no further runs", `Let the workers of a name, an id or a host start no further runs, from the end of this command on. What they have in progress goes on.
+		ask("drain", "Stop workers from starting further runs", `Stop the workers of a name, an id or a host from starting further runs, from the end of this command on. What they have in progress goes on.
 It lasts until they are resumed, also over restarts.`),
-		ask("resume", "Let workers that were drained start runs again", ""))
+		ask("resume", "Make workers that were drained start runs again", ""))
 }
 
 func emitWorkers(c *cobra.Command, all []api.Worker) error {

@@ -6,6 +6,7 @@ import (
 	"net/url"
 	"os"
 	"os/exec"
+	"regexp"
 	"runtime"
 	"slices"
 	"strings"
@@ -18,6 +19,7 @@ import (
 	"triphammer/factory"
 	"triphammer/server/api"
 	"triphammer/server/run"
+	"triphammer/server/run/price"
 	"triphammer/server/worker/harness"
 )
 
@@ -25,6 +27,7 @@ import (
 type capabilityOptions struct {
 	can        run.Capabilities
 	mcpServers string // file
+	prices     string // file
 }
 
 func (o *capabilityOptions) flags(f *pflag.FlagSet) {
@@ -32,8 +35,13 @@ func (o *capabilityOptions) flags(f *pflag.FlagSet) {
 		"harness of runs whose definition says oz, a model alone, or nothing: "+strings.Join(DefaultHarnesses(), ", "))
 	f.StringSliceVar(&o.can.AgentEnv, "agent-env", nil, "variables of this server that runs get whose harness.auth is workerEnvironment, such as ANTHROPIC_API_KEY")
 	f.StringVar(&o.mcpServers, "mcp-servers", "", "file of MCP servers by the identifiers (warpId) of definitions: ID: {command: …} or {url: …}")
+	f.StringToStringVar(&o.can.ModelProviders, "model-provider", nil, "address of the API of a model provider, to which the gateways of runs go, such as anthropic=https://models.example.com: anthropic, openai, gemini, or a name of your own (in OpenAI's format)")
+	f.StringSliceVar(&o.can.Models, "models", nil, "models that runs may use whose key is outside, such as claude-*; * stands for any text (default: all)")
+	f.StringVar(&o.prices, "model-prices", "", "JSON file with prices of models, in place of those of this program (docs/costs.md has the format)")
 	f.StringToStringVar(&o.can.CodeForges, "code-forges", nil, "addresses of code forges, such as GITHUB=https://github.example.com")
 }
+
+var providerName = regexp.MustCompile(`^[a-z][a-z0-9-]*$`)
 
 // DefaultHarnesses are those that start without more words: acp needs a command.
 func DefaultHarnesses() []string {
@@ -56,6 +64,14 @@ func (o *capabilityOptions) capabilities() (run.Capabilities, error) {
 			return can, exit.With(exit.Usage, "--agent-env takes the names of variables, without values")
 		}
 	}
+	for _, name := range slices.Sorted(maps.Keys(can.ModelProviders)) {
+		if !providerName.MatchString(name) {
+			return can, exit.With(exit.Usage, "--model-provider %s: a name has small letters, digits and dashes", name)
+		}
+		if err := harness.CheckProvider(name, can.ModelProviders[name]); err != nil {
+			return can, exit.With(exit.Usage, "--model-provider %s: %w", name, err)
+		}
+	}
 	can.CodeForges = make(map[string]string)
 	for _, name := range slices.Sorted(maps.Keys(o.can.CodeForges)) {
 		base := o.can.CodeForges[name]
@@ -64,6 +80,15 @@ func (o *capabilityOptions) capabilities() (run.Capabilities, error) {
 			return can, exit.With(exit.Usage, "--code-forges %s=%s: %q is not an address such as https://git.example.com", name, base, base)
 		}
 		can.CodeForges[strings.ToUpper(name)] = base
+	}
+	if o.prices != "" {
+		text, err := os.ReadFile(o.prices)
+		if err == nil {
+			can.Prices, err = price.Standard().With(text)
+		}
+		if err != nil {
+			return can, exit.With(exit.Usage, "--model-prices: %w", err)
+		}
 	}
 	if o.mcpServers == "" {
 		return can, nil

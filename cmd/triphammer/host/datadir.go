@@ -23,12 +23,11 @@ import (
 const (
 	StoreFile = "triphammer.db"
 	KeyName   = "key"
-	lockName  = "lock"
 )
 
 // traces are the files which show that a folder without a store was a data directory.
 func traces(dir string) (found []string) {
-	for _, name := range append([]string{KeyName, lockName, baseURLFile}, store.Beside(StoreFile)...) {
+	for _, name := range append([]string{KeyName, baseURLFile}, store.Beside(StoreFile)...) {
 		if _, err := os.Lstat(filepath.Join(dir, name)); err == nil {
 			found = append(found, name)
 		}
@@ -62,9 +61,6 @@ func openFolder(ctx context.Context, dir string, mayMake, wait, shared bool) (lo
 	if lock.exposed, err = keepPrivate(dir, mayMake); err == nil {
 		made, err = prepareFolder(dir, mayMake, shared)
 	}
-	if err == nil {
-		err = lock.takeFile(ctx, wait)
-	}
 	if err != nil {
 		return nil, false, errors.Join(err, lock.close())
 	}
@@ -90,7 +86,7 @@ func keepPrivate(dir string, mayMake bool) (was fs.FileMode, err error) {
 	const instead = "Give a folder below it, which is made for this server alone: --data %s"
 	below := filepath.Join(dir, "triphammer")
 	if owner := info.Sys().(*syscall.Stat_t).Uid; int(owner) != os.Geteuid() {
-		return 0, exit.With(exit.Usage, "other users can look into the data directory %s (mode %04o), which belongs to the user %d and not to %d. Let its owner chmod 700 it.\n"+instead,
+		return 0, exit.With(exit.Usage, "other users can look into the data directory %s (mode %04o), which belongs to the user %d and not to %d. Its owner must run chmod 700 on it.\n"+instead,
 			dir, mode, owner, os.Geteuid(), below)
 	}
 	if !isData && len(traces(dir)) == 0 {
@@ -219,11 +215,10 @@ func stopFirst(err error) error {
 }
 
 // folderLock is the lock of a data directory. It locks the folder itself, so that a new
-// folder at the same path cannot be mistaken for it. It also locks the file that older
-// versions of this program lock.
+// folder at the same path cannot be mistaken for it.
 type folderLock struct {
-	folder, file *os.File
-	exposed      fs.FileMode // the earlier mode of a folder that was open to other users; 0: it was not
+	folder  *os.File
+	exposed fs.FileMode // the earlier mode of a folder that was open to other users; 0: it was not
 }
 
 func lockFolder(ctx context.Context, dir string, wait bool) (*folderLock, error) {
@@ -231,31 +226,17 @@ func lockFolder(ctx context.Context, dir string, wait bool) (*folderLock, error)
 	if err != nil {
 		return nil, cmp.Or(noEntry(dir, err), exit.With(exit.Usage, "the data directory: %w", err))
 	}
-	if err := flock(ctx, f, dir, wait); err != nil {
+	if err := flock(ctx, f, wait); err != nil {
 		return nil, errors.Join(err, f.Close())
 	}
 	return &folderLock{folder: f}, nil
 }
 
-// takeFile locks the file in the data directory.
-func (l *folderLock) takeFile(ctx context.Context, wait bool) (err error) {
-	dir := l.folder.Name()
-	if l.file, err = os.OpenFile(filepath.Join(dir, lockName), os.O_CREATE|os.O_RDWR, 0o600); err != nil {
-		return exit.With(exit.Usage, "the data directory: %w", err)
-	}
-	return flock(ctx, l.file, dir, wait)
-}
+func (l *folderLock) close() error { return l.folder.Close() }
 
-func (l *folderLock) close() error {
-	err := l.folder.Close()
-	if l.file != nil {
-		err = errors.Join(err, l.file.Close())
-	}
-	return err
-}
-
-// flock locks a file or folder of a data directory.
-func flock(ctx context.Context, f *os.File, dir string, wait bool) error {
+// flock locks a folder.
+func flock(ctx context.Context, f *os.File, wait bool) error {
+	dir := f.Name()
 	err := client.WaitFor(ctx, lockPatience, "it is held", func() (bool, error) {
 		err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
 		held := errors.Is(err, syscall.EWOULDBLOCK)
@@ -285,6 +266,6 @@ func flock(ctx context.Context, f *os.File, dir string, wait bool) error {
 // answer on its socket, but with err.
 func silentHolder(dir string, err error) error {
 	return exit.With(exit.Unreachable, `the data directory %s is %w, which does not answer on its socket (%v).
-A server that starts or stops does not answer, nor does a command that works on the store: try again in a moment. Else find the process (lslocks shows it): if it is stopped, let it go on (kill -CONT); if it hangs, or its socket %s was removed, end it and start it again`,
+A server that starts or stops does not answer, nor does a command that works on the store: try again in a moment. Else find the process (lslocks shows it): if it is stopped, continue it (kill -CONT); if it hangs, or its socket %s was removed, end it and start it again`,
 		dir, errLocked, err, SocketName)
 }

@@ -1,12 +1,14 @@
 package host
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"net"
 	"net/http"
 	"os"
@@ -36,10 +38,12 @@ func devCommand() *cobra.Command {
 		Use:   "dev [DIR]",
 		Short: "Serve a working tree here, and show what happens",
 		Long: `Serve the definitions in DIR (default: this folder) from the working tree, applying each change that is saved. Secrets
-that webhooks name and that do not exist are made up. One test delivery is sent, authenticated as its sender would.
+with which senders prove themselves are made up if they do not exist. Without the other secrets of webhooks it goes, too:
+then nobody is asked or told, and dev shows what would be told. One test delivery is sent, authenticated as its sender
+would, unless its run would be answered at the sender.
 
-Then there is a line for each delivery, with its belt and why it ran or not, for each run that has ended, and for each
-save, with its findings. Ctrl-C ends it. Other commands find this server by themselves in DIR and below: send, open,
+Then there is a line for each delivery, with its belt and why it ran or not, for each run that has ended, with what is
+told of it, and for each save, with its findings. Ctrl-C ends it. Other commands find this server by themselves in DIR and below: send, open,
 deliveries replay.
 
 With --once it prints the belt and the run of the test delivery, and ends with 0 if that has SUCCEEDED.`,
@@ -122,7 +126,7 @@ func dev(c *cobra.Command, args []string, o *devOptions) error {
 	}
 	defer func() { _ = source.Close() }()
 	s := &o.serving
-	s.factories, s.logger = []factoryOptions{{name: client.FactoryName, source: source, path: ".", watch: o.saves.add}}, slog.New(slog.DiscardHandler)
+	s.factories, s.logger = []factoryOptions{{name: client.FactoryName, source: source, path: ".", watch: o.saves.add, trial: true}}, slog.New(slog.DiscardHandler)
 	if o.verbose {
 		s.logger = serverLog(c)
 	}
@@ -136,9 +140,7 @@ func dev(c *cobra.Command, args []string, o *devOptions) error {
 	if err := s.refuseServed(c.Context()); err != nil {
 		return errors.Join(err, s.close())
 	}
-	if err := s.in.openWalls(c.ErrOrStderr()); err != nil {
-		return errors.Join(err, s.close())
-	}
+	s.in.openWalls(c.ErrOrStderr())
 	ctx, stop := context.WithCancel(c.Context())
 	defer stop()
 	// The server outlives ctx until the feed has shown what came last.
@@ -294,6 +296,7 @@ func (d *devServing) demonstrate(ctx context.Context) error {
 	if err := d.showMade(ctx, f, out); err != nil {
 		return err
 	}
+	d.showUnset(out)
 	fmt.Fprintf(out, "Sending to %s (%s):\n  %s\n", m.Webhook.URL, strings.TrimSpace(m.Webhook.AuthMode+" "+m.Webhook.SignatureScheme), m.Body)
 	status, answer, _, err := m.Post(ctx, http.DefaultClient)
 	if err != nil {
@@ -333,13 +336,19 @@ func (d *devServing) live(ctx context.Context) error {
 	if err := d.showMade(ctx, f, out); err != nil {
 		return err
 	}
+	d.showUnset(out)
 	if m != nil {
-		if err := d.showCommand(ctx, m, out); err != nil {
+		if err := d.showCommand(ctx, f, m, out); err != nil {
 			return err
 		}
 	}
+	sends := m != nil && !d.silent
+	if told := d.told(m); sends && told != "" {
+		fmt.Fprintf(out, "\nThe test delivery is not sent by itself: %s would be told of its run.\n", told)
+		sends = false
+	}
 	fmt.Fprint(out, "\nCtrl-C ends it.\n\n")
-	if m != nil && !d.silent {
+	if sends {
 		status, answer, _, err := m.Post(ctx, http.DefaultClient)
 		if err != nil {
 			return err
@@ -349,6 +358,35 @@ func (d *devServing) live(ctx context.Context) error {
 		}
 	}
 	return show.follow(ctx)
+}
+
+// showUnset says which secrets are not set, what goes without them, and how to set them.
+func (d *devServing) showUnset(out io.Writer) {
+	last := d.in.appliers[0].State().LastApply
+	if last == nil {
+		return
+	}
+	for _, found := range last.Diagnostics {
+		if found.Code == schema.MissingSecret {
+			fmt.Fprintf(out, "Lacks   %s (%s)\n        %s\n", found.Message, found.Path, found.Hint)
+		}
+	}
+}
+
+// told is the sender that is told of runs which a delivery could start, or that does what their agents
+// ask for. It is empty if nothing leaves.
+func (d *devServing) told(m *client.Message) string {
+	if m == nil {
+		return ""
+	}
+	hook, ok := d.in.live.Webhook(m.Webhook.UID)
+	if ok && hook.NoCredential() == "" && slices.ContainsFunc(hook.Automations, func(a *applier.Automation) bool {
+		kinds, _ := a.Def.Reports(hook.Def)
+		return len(kinds) > 0 || len(a.Def.Outputs) > 0
+	}) {
+		return hook.Def.Sender().Title
+	}
+	return ""
 }
 
 func (d *devServing) link(ctx context.Context) (string, error) {
@@ -399,7 +437,7 @@ func (d *devServing) showMade(ctx context.Context, f *factory.Factory, out io.Wr
 const longBody = 300
 
 // showCommand prints a command that sends a delivery, and how senders elsewhere get here.
-func (d *devServing) showCommand(ctx context.Context, m *client.Message, out io.Writer) error {
+func (d *devServing) showCommand(ctx context.Context, f *factory.Factory, m *client.Message, out io.Writer) error {
 	file, _, err := d.madeFile(ctx, m.Webhook.SecretName)
 	if err != nil {
 		return err
@@ -410,7 +448,16 @@ func (d *devServing) showCommand(ctx context.Context, m *client.Message, out io.
 			file = "FILE"
 		}
 		fmt.Fprintf(out, "  triphammer send %s --data %s --secret-file %s", gitrepo.ShellQuote(m.Webhook.Name), gitrepo.ShellQuote(d.in.dir), gitrepo.ShellQuote(file))
-		if len(m.Body) <= longBody {
+		for _, name := range slices.Sorted(maps.Keys(m.Header)) {
+			if name != "X-Service-Delivery-Id" {
+				fmt.Fprintf(out, " -H %s", gitrepo.ShellQuote(name+": "+m.Header.Get(name)))
+			}
+		}
+		i := slices.IndexFunc(f.Tests, func(t *factory.Test) bool { return t.File != "" && bytes.Equal(t.Payload, m.Body) })
+		switch folder, _ := d.source.Describe(); {
+		case i >= 0:
+			fmt.Fprintf(out, " --payload-file %s", gitrepo.ShellQuote(filepath.Join(folder, f.Tests[i].File)))
+		case len(m.Body) <= longBody:
 			fmt.Fprintf(out, " --payload %s", gitrepo.ShellQuote(string(m.Body)))
 		}
 		fmt.Fprintln(out)
@@ -434,9 +481,14 @@ func (d *devServing) showCommand(ctx context.Context, m *client.Message, out io.
 	return nil
 }
 
+// secretTime is long enough for an apply that follows the secrets that dev makes up.
+const secretTime = 5 * time.Second
+
 // waitApplied waits until the content of the folder serves, which somebody may save again
-// meanwhile. Until then, the definitions of an earlier dev may serve.
+// meanwhile. Until then, the definitions of an earlier dev may serve. It is called when the secrets
+// exist that dev makes up.
 func waitApplied(ctx context.Context, in *instance, source *gitrepo.WorkTree) error {
+	since := Now()
 	return client.WaitFor(ctx, time.Minute, "the definitions are not applied", func() (bool, error) {
 		head, err := source.Head(ctx)
 		if err != nil {
@@ -445,9 +497,8 @@ func waitApplied(ctx context.Context, in *instance, source *gitrepo.WorkTree) er
 		state := in.appliers[0].State()
 		if last := state.LastApply; last != nil && last.Commit.Hash == head.Hash && last.Outcome != applier.Applied {
 			for _, d := range last.Diagnostics {
-				// An apply that lacked a secret is tried again, because the secret is set by
-				// now.
-				if d.Severity == schema.Error && d.Code != schema.MissingSecret {
+				// An apply that lacked a secret is tried again at once when the secret is set.
+				if d.Severity == schema.Error && (d.Code != schema.MissingSecret || Now().Sub(since) > secretTime) {
 					return false, exit.With(exit.Bad, "%w: %s: %s", errRefused, d.Path, d.Message)
 				}
 			}
@@ -474,6 +525,11 @@ func showOutcome(c *cobra.Command, cl *client.Client, id string, out io.Writer) 
 		if err := client.WatchRun(c, cl, run, devTimeout, term.NewTranscriptWriter(out, term.TranscriptView{})); err != nil {
 			return err
 		}
+		r, err := client.AwaitTold(c.Context(), cl, run, devTimeout)
+		if err != nil {
+			return err
+		}
+		client.ShowTold(out, r)
 	}
 	return nil
 }

@@ -32,7 +32,6 @@ func doctorCommand() *cobra.Command {
 	client.ClientFlags(c)
 	c.Flags().StringSlice("run-read", nil, "files and folders that runs may read, as in serve --run-read")
 	c.Flags().String("container-program", executor.Auto, "container engine, as in serve --container-program")
-	c.Flags().Bool("try", false, "start each harness that is found once, with a model on this machine in place of its own (no credential is used)")
 	return c
 }
 
@@ -132,6 +131,9 @@ func doctor(c *cobra.Command, _ []string) error {
 		if err := doctorApps(c, found, cl); err != nil {
 			say(false, "secrets", err.Error())
 		}
+		if err := doctorCredentials(c, found, cl); err != nil {
+			say(false, "credentials", err.Error())
+		}
 		if err := doctorAutomations(c, found, cl); err != nil {
 			say(false, "automations", err.Error())
 		}
@@ -175,6 +177,35 @@ func doctorApps(c *cobra.Command, r *findings, cl *client.Client) error {
 		r.say(true, "GitHub App", inert.Text(fmt.Sprintf("%s is %s, whose key works; it is installed at %s", s.Name, told.Slug, told.Install)))
 		if len(told.Lacking) > 0 {
 			r.note("GitHub App", inert.Text(s.Name+" lacks "+strings.Join(told.Lacking, ", ")))
+		}
+	}
+	return nil
+}
+
+// doctorCredentials asks senders whose the credentials for their APIs are, and what these lack for answers. It
+// changes nothing there.
+func doctorCredentials(c *cobra.Command, r *findings, cl *client.Client) error {
+	all, err := client.Collect[api.Webhook](c.Context(), cl, "/webhooks", url.Values{}, 0)
+	if err != nil {
+		return err
+	}
+	for _, w := range all {
+		if w.APISecretName == "" || !w.Enabled {
+			continue
+		}
+		secret := w.Name + ": the secret " + w.APISecretName + " "
+		var told api.CheckedCredential
+		path := "/factories/" + url.PathEscape(w.Factory) + "/webhooks/" + url.PathEscape(w.Name) + "/check"
+		switch err := cl.Call(c.Context(), http.MethodPost, path, nil, &told); {
+		case err != nil:
+			r.say(false, "credential", inert.Text(w.Name+": "+term.OneLine.Replace(err.Error())))
+		case len(told.Lacking) > 0:
+			r.say(false, "credential", inert.Text(secret+"is of "+told.Account+" and lacks "+strings.Join(told.Lacking, ", ")+"; answers need "+told.Needs))
+		default:
+			r.say(true, "credential", inert.Text(secret+"is of "+told.Account))
+		}
+		if told.Untold != "" {
+			r.note("credential", inert.Text(w.Name+": "+told.Untold+"; answers need "+told.Needs))
 		}
 	}
 	return nil

@@ -25,13 +25,8 @@ import (
 	"triphammer/server/terms"
 )
 
-const (
-	// feedTime is how often the feed of dev looks for what is new.
-	feedTime = 200 * time.Millisecond
-	// feedMost is how many deliveries, or ends of runs, have a line each; further ones of
-	// the same look are counted in one line. Then the next look is a second later.
-	feedMost = 15
-)
+// feedTime is how often the feed of dev looks for what is new.
+const feedTime = 200 * time.Millisecond
 
 // feed prints what happens on the server of dev: a line for each delivery, for each end of a
 // run and for each save.
@@ -45,6 +40,7 @@ type feed struct {
 	last    string // the newest delivery that was shown
 	mark    store.Mark
 	ended   map[string]bool // the runs whose end was shown
+	untold  []api.Run       // those of them whose answers are about to be sent
 	updated time.Time       // up to which ended has them
 	column  int             // width of the column with the names
 }
@@ -69,70 +65,89 @@ func (f *feed) begin(ctx context.Context) error {
 
 // follow shows what happens until ctx is done.
 func (f *feed) follow(ctx context.Context) error {
-	timer := time.NewTimer(0)
-	defer timer.Stop()
+	ticker := time.NewTicker(feedTime)
+	defer ticker.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			last, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 			defer cancel()
-			_, err := f.look(last)
-			return err
-		case <-timer.C:
+			if err := f.look(last); err != nil {
+				return err
+			}
+			for _, r := range f.untold {
+				f.tell(last, r, untoldHead(r), true)
+			}
+			return nil
+		case <-ticker.C:
 		}
-		full, err := f.look(ctx)
-		if err != nil && ctx.Err() == nil {
+		if err := f.look(ctx); err != nil && ctx.Err() == nil {
 			return err
 		}
-		timer.Reset(map[bool]time.Duration{false: feedTime, true: time.Second}[full])
 	}
 }
 
-// look shows what is new. full tells that not everything has a line of its own.
-func (f *feed) look(ctx context.Context) (full bool, err error) {
+// look shows what is new.
+func (f *feed) look(ctx context.Context) error {
 	saved := f.saves.take()
 	for i, a := range saved {
 		if err := f.saved(ctx, a, i == len(saved)-1); err != nil {
-			return false, err
+			return err
 		}
 	}
 	mark, err := f.in.store.Mark(ctx)
 	if err != nil || mark == f.mark {
-		return false, err
+		return err
 	}
 	newer, err := client.NewerThan(ctx, f.cl, url.Values{}, f.last)
 	if err != nil {
-		return false, err
+		return err
 	}
-	rest := make(map[string]int)
-	for i, d := range newer {
-		f.last = d.ID
-		if i >= feedMost {
-			rest[client.OutcomeText(d)]++
-			continue
-		}
+	for _, d := range newer {
 		var detail api.DeliveryDetail
 		if err := f.cl.Get(ctx, "/deliveries/"+d.ID, &detail); err != nil {
-			return false, err
+			return err
 		}
 		f.delivery(detail)
+		f.last = d.ID
 	}
-	f.more(len(newer), "delivery", rest)
 	ends, err := f.newEnds(ctx)
 	if err != nil {
-		return false, err
+		return err
 	}
-	states := make(map[string]int)
-	for i, r := range ends {
-		if i >= feedMost {
-			states[r.State]++
-			continue
+	var later []api.Run
+	for _, r := range f.untold {
+		if !f.tell(ctx, r, untoldHead(r), false) {
+			later = append(later, r)
 		}
-		f.end(ctx, r)
 	}
-	f.more(len(ends), "ended run", states)
-	f.mark = mark
-	return len(rest)+len(states) > 0, nil
+	for _, r := range ends {
+		f.end(ctx, r)
+		if !f.tell(ctx, r, "", false) {
+			later = append(later, r)
+		}
+	}
+	f.mark, f.untold = mark, later
+	return nil
+}
+
+func untoldHead(r api.Run) string { return fmt.Sprintf("of %s (%s):", r.RunID, r.Automation) }
+
+// tell shows below a head what is told of a run that has ended. It returns false, and shows nothing
+// without asItStands, if an answer is about to be sent.
+func (f *feed) tell(ctx context.Context, r api.Run, head string, asItStands bool) bool {
+	r, told, err := client.Told(ctx, f.cl, r.RunID)
+	if err != nil || !told && !asItStands {
+		return err != nil // it is not kept any more
+	}
+	var b strings.Builder
+	if client.ShowTold(&b, r); b.Len() > 0 && head != "" {
+		f.say(head)
+	}
+	for line := range strings.Lines(b.String()) {
+		f.print("        " + inert.Text(line))
+	}
+	return true
 }
 
 // newEnds are the runs that have ended since it was called last, the oldest first.
@@ -179,7 +194,7 @@ func whyOf(d api.DeliveryDetail) string {
 			break
 		}
 	}
-	if near, _ := client.NearestMatch(d.Matches); d.RunsStarted != nil && *d.RunsStarted == 0 && near != nil {
+	if near := api.Nearest(d.Matches); d.RunsStarted != nil && *d.RunsStarted == 0 && near != nil && !near.Matched {
 		text += fmt.Sprintf("; %s: %s: wanted %s, came %s", near.Automation, near.Path, near.Want, near.Got)
 	}
 	if d.ReplayOf != "" {
@@ -230,18 +245,6 @@ func (f *feed) lastWords(ctx context.Context, id string) (said string) {
 		}
 	}
 	return said
-}
-
-// more counts what has no line of its own.
-func (f *feed) more(all int, thing string, rest map[string]int) {
-	if len(rest) == 0 {
-		return
-	}
-	var parts []string
-	for _, what := range slices.Sorted(maps.Keys(rest)) {
-		parts = append(parts, fmt.Sprintf("%d %s", rest[what], what))
-	}
-	f.say(fmt.Sprintf("and %s: %s", terms.Counted(all-feedMost, "more "+thing), strings.Join(parts, "; ")))
 }
 
 // saves are the applies that the feed has yet to show: there can be several between two looks.

@@ -7,6 +7,7 @@ import (
 	"io"
 	"io/fs"
 	"log/slog"
+	"net/http"
 	"net/netip"
 	"net/url"
 	"os"
@@ -21,23 +22,29 @@ import (
 	"triphammer/applier/gitrepo"
 	"triphammer/cmd/triphammer/client"
 	"triphammer/cmd/triphammer/client/exit"
+	"triphammer/factory"
+	"triphammer/schema/output"
 	"triphammer/server"
 	"triphammer/server/access"
 	"triphammer/server/answer"
 	"triphammer/server/dashboard"
 	"triphammer/server/delivery"
 	"triphammer/server/disk"
+	"triphammer/server/githubapp"
 	"triphammer/server/hosted"
 	"triphammer/server/ledger"
 	"triphammer/server/lookup"
+	"triphammer/server/metrics"
 	"triphammer/server/notify"
 	"triphammer/server/run"
 	"triphammer/server/secret"
 	"triphammer/server/socket"
 	"triphammer/server/store"
+	"triphammer/server/tracing"
 	"triphammer/server/worker"
 	"triphammer/server/worker/executor"
 	"triphammer/server/worker/executor/kubernetes"
+	"triphammer/server/worker/gateway"
 )
 
 // instanceOptions are the options of openInstance.
@@ -94,8 +101,9 @@ type instance struct {
 	sockets    *socket.Manager
 	received   *delivery.Service
 	answers    *answer.Worker
+	tells      *http.Client // for addresses that definitions name
 	data       *access.Data
-	metrics    *server.Metrics
+	metrics    *metrics.Metrics
 	server     *server.Server
 
 	start func(*applier.Applier) // starts the worker of a factory that is made while the server runs
@@ -119,7 +127,7 @@ func openInstance(ctx context.Context, dir string, opt instanceOptions) (*instan
 	if err != nil {
 		return nil, err
 	}
-	in := &instance{dir: dir, opt: opt, live: &applier.Live{}, metrics: server.NewMetrics(client.Version), places: make(map[string]server.Place), again: make(map[string]bool)}
+	in := &instance{dir: dir, opt: opt, live: &applier.Live{}, metrics: metrics.New(client.Version), places: make(map[string]server.Place), again: make(map[string]bool)}
 	if in.lock, in.made, err = openFolder(ctx, dir, opt.make, !opt.impatient, opt.store != ""); err != nil {
 		return nil, err
 	}
@@ -226,11 +234,10 @@ func (in *instance) openWorkspaces(ctx context.Context) (err error) {
 
 // openWalls makes dev run agents without walls, on a person's own files, where no walls work. It
 // says so.
-func (in *instance) openWalls(w io.Writer) error {
+func (in *instance) openWalls(w io.Writer) {
 	for _, why := range in.executor.Open() {
 		fmt.Fprintf(w, "Agents run without walls, as you: %v\n", why)
 	}
-	return nil
 }
 
 // Unfenced and Unguarded are set by tests alone, which show by them that they would notice
@@ -295,6 +302,9 @@ func (in *instance) wire() error {
 		return err
 	}
 	in.store.Runs.Guard(in.opt.maxPerHour)
+	if in.opt.deliveries.ApproveOutputs {
+		in.store.Outputs.Approve(factory.DefaultApprovalTimeout)
+	}
 	in.teller = notify.New(in.store, Now, in.opt.logger)
 	syncSecrets := make(map[string]string)
 	for _, f := range in.opt.factories {
@@ -322,9 +332,11 @@ func (in *instance) wire() error {
 	in.received = delivery.New(deliveries)
 	in.lookups = lookup.New(lookup.Config{Store: in.store, Deliveries: in.received, Client: deliveries.API, Observe: in.metrics.Lookup, Now: Now, Logger: in.opt.logger})
 
-	in.sockets = socket.New(socket.Config{Live: in.live, Store: in.store, Receive: in.received.Receive, Now: Now, Logger: in.opt.logger})
+	in.sockets = socket.New(socket.Config{Live: in.live, Store: in.store, Receive: in.received.Receive, Whisper: in.received.Whisper, Now: Now, Logger: in.opt.logger})
+	in.tells = githubapp.Client()
 	in.answers = answer.New(answer.Config{
-		Store: in.store, Client: deliveries.API, API: in.received.AnswerAPI, Waits: in.runs.WaitsFor, Link: in.publicLink, Now: Now, Logger: in.opt.logger,
+		Store: in.store, Client: deliveries.API, API: in.received.AnswerAPI, Waits: in.runs.WaitsFor, Link: in.publicLink, Tell: in.tell, Observe: in.metrics.Answer, Ended: in.runs.Stopped, Now: Now, Logger: in.opt.logger,
+		Push: in.push,
 	})
 
 	err := in.metrics.Watch(in.store, in.disk, in.executor.Figures)
@@ -333,7 +345,7 @@ func (in *instance) wire() error {
 	}
 	cfg := in.opt.server
 	in.data = access.New(access.Config{
-		Store: in.store, Live: in.live, Load: in.ledger.Load, Appliers: in.appliers, Delivery: in.received, Runs: in.runs,
+		Store: in.store, Live: in.live, Load: in.ledger.Load, Appliers: in.appliers, Delivery: in.received, Runs: in.runs, Answers: in.answers,
 	})
 	cfg.Metrics, cfg.Disk, cfg.Behind = in.metrics, in.disk, in.lag
 	if !in.opt.impatient { // a command without a server starts no run
@@ -349,7 +361,7 @@ func (in *instance) wire() error {
 	dashboard.Now = Now
 	in.server, err = server.New(cfg)
 	if ends := in.opt.ends; err == nil && len(ends.States) > 0 {
-		ends.Secret, ends.Body = in.notifySecret(in.opt.endsSecret), in.server.RunNotice
+		ends.Secret, ends.Body = in.signer(in.opt.endsSecret, "--notify-secret"), in.server.RunNotice
 		in.teller.Runs(ends)
 	}
 	if err == nil && !in.opt.impatient { // a command tells nobody
@@ -362,6 +374,17 @@ func (in *instance) wire() error {
 func (in *instance) follow(ctx context.Context, factory string) error {
 	if a := in.data.Applier(factory); a != nil {
 		return a.Follow(ctx)
+	}
+	return nil
+}
+
+// push performs a push that waited for a person.
+func (in *instance) push(ctx context.Context, p *output.Push) error {
+	err := in.worker.Push(ctx, p, in.executor.Push)
+	if no := (*gateway.PushError)(nil); errors.As(err, &no) && no.Unsure {
+		return lookup.Unsure(no.Error())
+	} else if err != nil {
+		return lookup.Fail(err.Error(), no != nil && no.Final)
 	}
 	return nil
 }
@@ -383,6 +406,9 @@ func (in *instance) wireRuns(kind string) error {
 	runs := &in.opt.runs
 	runs.Store, runs.Executor, runs.Disk, runs.Now, runs.Logger = in.store, in.runner(), in.disk, Now, in.opt.logger
 	runs.Observe = in.metrics.Run
+	if tracing.Wanted() {
+		runs.TraceParent = tracing.Parent
+	}
 	in.senders = lookup.NewClient(Now)
 	runs.Apps = in.senders.Apps()
 	runs.Capabilities.LookPath = in.executor.LookPath
@@ -409,7 +435,7 @@ func (in *instance) addFactory(f factoryOptions) (*applier.Applier, error) {
 	if f.tells() {
 		cfg := f.notify
 		_, cfg.Branch = f.source.Describe()
-		cfg.Factory, cfg.Secret, cfg.BaseURL = f.name, in.notifySecret(f.notifySecret), in.opt.server.BaseURL
+		cfg.Factory, cfg.Secret, cfg.BaseURL = f.name, in.signer(f.notifySecret, "--notify-secret"), in.opt.server.BaseURL
 		if told, err = in.teller.Commits(cfg); err != nil {
 			return nil, err
 		}
@@ -424,7 +450,7 @@ func (in *instance) addFactory(f factoryOptions) (*applier.Applier, error) {
 	in.mu.Unlock()
 	return applier.New(applier.Config{
 		Factory: f.name, Source: f.source, Path: f.path, Live: in.live, Ledger: in.ledger, Pin: pin, Verify: verify, Now: Now, Logger: in.opt.logger, Lacks: in.runs.Lacks,
-		Shared: in.shared(),
+		Shared: in.shared(), Trial: f.trial,
 		OnChange: func(s applier.State) {
 			in.metrics.Applier(s)
 			if r, ok := in.live.Revision(s.Factory); ok {

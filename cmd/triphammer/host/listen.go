@@ -1,7 +1,6 @@
 package host
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -52,8 +51,8 @@ func listenTCP(ctx context.Context, flag, address string) (l net.Listener, err e
 		return l, waitErr
 	case errors.Is(err, syscall.EADDRINUSE):
 		host, _, _ := net.SplitHostPort(address) // it was well formed
-		return nil, exit.With(exit.Usage, "%s: the address %s is taken by %s. Stop it, or choose another address: %s %s takes any free port",
-			flag, address, cmp.Or(Listener(address), "another program"), flag, net.JoinHostPort(host, "0"))
+		return nil, exit.With(exit.Usage, "%s: another program listens on %s (ss -ltnp shows which). Stop it, or choose another address: %s %s takes any free port",
+			flag, address, flag, net.JoinHostPort(host, "0"))
 	case errors.As(err, new(*net.AddrError)), strings.HasSuffix(err.Error(), "unknown port"):
 		return nil, exit.With(exit.Usage, "%s %q is not HOST:PORT, such as 127.0.0.1:8787", flag, address)
 	case errors.Is(err, fs.ErrPermission):

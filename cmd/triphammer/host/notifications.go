@@ -107,8 +107,8 @@ func (s *serving) tellRuns() (err error) {
 	return s.factory.checkHook()
 }
 
-// notifySecret returns a function that reads the secret which signs messages.
-func (in *instance) notifySecret(name string) func(context.Context) (string, error) {
+// signer returns a function that reads the secret which signs messages. setting is what names it.
+func (in *instance) signer(name, setting string) func(context.Context) (string, error) {
 	return func(ctx context.Context) (string, error) {
 		values, err := in.store.Secrets.Newest(ctx, []string{name})
 		if err != nil {
@@ -116,8 +116,19 @@ func (in *instance) notifySecret(name string) func(context.Context) (string, err
 		}
 		value, ok := values[name]
 		if !ok {
-			return "", fmt.Errorf("there is no managed secret %s (--notify-secret): triphammer secrets set %s", name, name)
+			return "", fmt.Errorf("there is no managed secret %s (%s): triphammer secrets set %[1]s", name, setting)
 		}
 		return value.Value.Reveal(), nil
 	}
+}
+
+// tell posts how a run stands to an address that a definition names (SPEC 22.1), as --notify-runs
+// does. It connects to no link-local address.
+func (in *instance) tell(ctx context.Context, address, secretName, id string, r *store.Run) (status int, err error) {
+	body, err := in.server.RunNotice(ctx, r)
+	if err != nil {
+		return 0, err
+	}
+	hook := notify.Hook{URL: address, Secret: in.signer(secretName, "report.secretName"), Client: in.tells}
+	return hook.Post(ctx, id, Now(), body)
 }

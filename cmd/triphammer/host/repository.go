@@ -42,6 +42,7 @@ type factoryOptions struct {
 	logger *slog.Logger        // of a hosted factory; nil: it tells nothing
 	home   *hosted.Repository  // of a hosted factory
 	watch  func(applier.State) // is told of each change; nil: nobody is
+	trial  bool                // secrets may be missing that prove no delivery
 	source applier.Source
 	verify func(ctx context.Context, hash string, arrived arrival) (warning string, err error) // nil: all commits may apply
 }

@@ -29,6 +29,7 @@ import (
 	"triphammer/server/run"
 	"triphammer/server/secret"
 	"triphammer/server/store"
+	"triphammer/server/tracing"
 	"triphammer/server/worker"
 	"triphammer/server/worker/executor"
 )
@@ -152,6 +153,7 @@ func (s *serving) sharedFlags(f *pflag.FlagSet, listen string) {
 		f.IntVar(&s.listeners.MaxPerAddress, "max-connections-per-address", 256,
 			"network connections at once from one address (IPv6: from one /64), except loopback and trusted proxies; 0: no such limit")
 		f.IntVar(&s.runs.MaxQueued, "max-queued", 0, "runs that may wait; when the queue is full, callers are answered 429 and senders 503. 0: no limit")
+		f.BoolVar(&s.deliveries.ApproveOutputs, "approve-outputs", false, "what agents ask the server to do waits for a person, also where the automation's file does not say so")
 		f.Int64Var(&s.maxPerHour, "max-runs-per-hour", 60, "runs that an automation may start in an hour unless its file says otherwise; with one more it is paused. 0: no such limit")
 	})
 	settings.In(f, settings.Store, func(f *pflag.FlagSet) {
@@ -177,8 +179,8 @@ func (s *serving) runFlags(f *pflag.FlagSet) {
 	})
 	settings.In(f, settings.Walls, s.wallOptions.flags)
 	settings.In(f, settings.Limits, func(f *pflag.FlagSet) {
-		f.Float64Var(&s.runs.Budget.USDPerDay, "budget-usd-per-day", 0, "dollars that all runs may use on a day (UTC), as far as their agents tell; then runs are stopped and none starts. 0: no limit")
-		f.Int64Var(&s.runs.Budget.TokensPerDay, "budget-tokens-per-day", 0, "tokens that all runs may use on a day (UTC), as far as their agents tell; then runs are stopped and none starts. 0: no limit")
+		f.Float64Var(&s.runs.Budget.USDPerDay, "budget-usd-per-day", 0, "dollars that all runs may use on a day (UTC); then runs are stopped and none starts. 0: no limit")
+		f.Int64Var(&s.runs.Budget.TokensPerDay, "budget-tokens-per-day", 0, "tokens that all runs may use on a day (UTC); then runs are stopped and none starts. 0: no limit")
 		f.StringVar(&s.artifactSize, "artifact-size", "16MiB", "largest file that a run can leave as an artifact")
 		f.StringVar(&s.artifactsPerRun, "artifacts-per-run", "64MiB", "size of all files that a run can leave as artifacts")
 		f.StringVar(&s.minFree, "min-free", disk.DefaultFloor,
@@ -516,6 +518,9 @@ func (s *serving) parts(begin func(what string, part func(context.Context) error
 	begin("holding connections to senders", s.in.sockets.Run)
 	begin("finding subjects", s.in.received.IndexSubjects)
 	begin("answering senders", s.in.answers.Run)
+	if tracing.Wanted() {
+		begin("tracing runs", (&tracing.Teller{Store: s.in.store, Version: client.Version, Now: Now, Logger: s.in.opt.logger}).Run)
+	}
 	if s.in.shared() {
 		begin("ending the runs of lost workers", s.in.worker.Reap)
 	}
@@ -554,7 +559,7 @@ func (s *serving) tellIsolation() {
 	case "":
 		s.logger.Error("no run can start: no walls can be put around it", "problems", why)
 	case executor.None:
-		s.logger.Warn("agents may do whatever this server's user may, because --isolation is none", "isolation", name)
+		s.logger.Warn("agents may do whatever this server's user may do, because there is no --isolation", "isolation", name)
 	default:
 		s.logger.Info("walls are put around the runs", "isolation", name, "stronger", why)
 	}

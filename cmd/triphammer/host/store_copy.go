@@ -33,9 +33,9 @@ func storeCopyCommand() *cobra.Command {
 directory, the files of artifacts too, and compare the copy with the store, row by row. Stop all servers and workers
 first: a store that is in use is refused. The source is not changed.
 
-No server opens a copy that was interrupted. Empty the target, or take another one, and make the copy anew.
+No server opens a copy that was interrupted. Empty the target, or take another target, and make the copy anew.
 
-The sealing key is not copied. Servers of the copy need the same one: copy DIR/key to each of them, or, to copy into a
+The sealing key is not copied. Servers of the copy need the same key: copy DIR/key to each of them, or, to copy into a
 data directory, put it there before. Give a password in PGPASSWORD or a file that PGPASSFILE names, not in the URL: every
 user of the machine can read the arguments of a process. A data directory of a server with --store stands for the database
 in --from.`,
@@ -80,7 +80,7 @@ func copyWhole(c *cobra.Command, from, to string) (err error) {
 		}
 	}
 	if isAddress(from) == isAddress(to) {
-		return exit.With(exit.Usage, "one of --from and --to is a data directory, and the other one a database (postgres://USER@HOST/DATABASE). triphammer db backup copies a data directory's store, and pg_dump a database")
+		return exit.With(exit.Usage, "one of --from and --to is a data directory, and the other a database (postgres://USER@HOST/DATABASE). triphammer db backup copies a data directory's store, and pg_dump a database")
 	}
 	var source, target copy.Place
 	var lock *folderLock
@@ -167,9 +167,7 @@ func targetFolder(ctx context.Context, dir string) (copy.Place, *folderLock, err
 	}
 	lock, err := lockFolder(ctx, dir, false)
 	if err == nil {
-		if err = lock.takeFile(ctx, false); err == nil {
-			_, err = keepPrivate(dir, true)
-		}
+		_, err = keepPrivate(dir, true)
 	}
 	return place, lock, stopFirst(err)
 }
@@ -215,7 +213,7 @@ func emitCopy(c *cobra.Command, copied *copy.Copied, dir string, from, to copy.P
 		}
 		if to.URL != "" {
 			fmt.Fprintf(w, `Next: give each server the sealing key %s (%s), and start it with --store on a data directory of its own.
-Keep %s as it is until you are sure, and start no server on it: what each of them takes from now on, the other one does not know
+Keep %s as it is until you are sure, and start no server on it: what each of them takes from now on, the other does not know
 `, copied.KeyID, keyFileOf(dir), from)
 			return nil
 		}

@@ -33,8 +33,8 @@ func workerCommand() *cobra.Command {
 file that TRIPHAMMER_KEY_FILE names), and what its runs need. It listens to nobody, unless --health says where.
 
 A definition whose workerHost is one of the names or labels (as KEY=VALUE) of a worker is executed by such a worker alone; one
-without a workerHost, by any. When it is told to stop (SIGTERM), a worker takes no further runs and lets those that it has go
-on for --grace; a second signal ends it at once. "workers drain" lets it take none without stopping it.
+without a workerHost, by any. When it is told to stop (SIGTERM), a worker takes no further runs; those that it has go on
+for --grace; a second signal ends it at once. "workers drain" makes it take no further runs without stopping it.
 
 Each flag can also be a variable (TRIPHAMMER_STORE, TRIPHAMMER_DATA …) or a key of the --config file.`,
 		Example: "  TRIPHAMMER_STORE=postgres://triphammer@db/triphammer triphammer worker --data /var/lib/triphammer --name gpu --label zone=b",
@@ -79,7 +79,7 @@ func (w *workerOptions) work(c *cobra.Command) error {
 	case w.data == "":
 		return exit.With(exit.Usage, "where to keep the workspaces? Give --data DIR (or TRIPHAMMER_DATA)")
 	case w.runs.MaxRuns == 0:
-		return exit.With(exit.Usage, "a worker with --max-runs 0 would execute nothing; to let one rest, use `triphammer workers drain NAME`")
+		return exit.With(exit.Usage, "a worker with --max-runs 0 would execute nothing; to keep a worker at rest, use `triphammer workers drain NAME`")
 	}
 	switch w.store, err = w.database.resolve(); {
 	case err != nil:

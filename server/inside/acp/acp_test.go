@@ -343,7 +343,7 @@ func TestChoice(t *testing.T) {
 	got := play(t.Context(), t, "echo", "--model", "huge", "--reasoning", "high")
 	for _, want := range []string{
 		`status {"message":"the model \"huge\" is not used: the agent refused it: Invalid params: no such model; it offers large"}`,
-		`status {"message":"the reasoningLevel \"high\" is not used: this agent does not let its client choose"}`,
+		`status {"message":"the reasoningLevel \"high\" is not used: with this agent, its client does not choose"}`,
 	} {
 		if !strings.Contains(got, want) {
 			t.Errorf("%s\nhas no %s", got, want)
@@ -397,7 +397,7 @@ func TestServers(t *testing.T) {
 	}
 	got := play(t.Context(), t, "echo", "--mcp-servers", ServersFile)
 	for _, want := range []string{
-		`status {"message":"the MCP server far is left out: this agent takes none with a URL"}`,
+		`status {"message":"the MCP server far is left out: this agent takes no server with a URL"}`,
 		`Do it.[{\"args\":[\"-v\"],\"command\":\"notes\",\"env\":[{\"name\":\"TOKEN\",\"value\":\"tok$HOME\"}],\"name\":\"notes\"}]`,
 	} {
 		if !strings.Contains(got, want) {
@@ -466,7 +466,7 @@ func TestArgs(t *testing.T) {
 func TestRead(t *testing.T) {
 	for text, want := range map[string]string{
 		`{"kind":"message","data":{"role":"assistant","text":"x"}}`:                                                "{assistant x}",
-		`{"kind":"status","data":{"state":"SUCCEEDED","message":"ok","worker":"w","isolation":"none","head":"h"}}`: "{ ok    }",
+		`{"kind":"status","data":{"state":"SUCCEEDED","message":"ok","worker":"w","isolation":"none","head":"h"}}`: "{ ok     }",
 		`{"kind":"file","data":{"path":"x"}}`:                                                                      "",
 		`{"kind":"exit","data":{}}`:                                                                                "",
 		`{"kind":"egress","data":{"host":"x"}}`:                                                                    "",

@@ -247,7 +247,7 @@ func (c *client) choose(ctx context.Context, s protocol.NewSessionResponse, cate
 	} else if category == string(protocol.SessionConfigOptionCategoryMode) && s.Modes != nil {
 		_, err = c.conn.SetSessionMode(ctx, protocol.SetSessionModeRequest{SessionId: s.SessionId, ModeId: protocol.SessionModeId(value)})
 	} else {
-		return errors.New("this agent does not let its client choose")
+		return errors.New("with this agent, its client does not choose")
 	}
 	if err == nil {
 		return nil
@@ -330,7 +330,7 @@ func (c *client) mcpServers() []protocol.McpServer {
 			continue
 		}
 		if !c.agent.AgentCapabilities.McpCapabilities.Http {
-			c.status("the MCP server %s is left out: this agent takes none with a URL", m.Name)
+			c.status("the MCP server %s is left out: this agent takes no server with a URL", m.Name)
 			continue
 		}
 		headers := []protocol.HttpHeader{}

@@ -29,10 +29,12 @@ const (
 
 	KindPhase      = "phase"      // Phase
 	KindEgress     = "egress"     // Egress
+	KindPush       = "push"       // Push
 	KindPermission = "permission" // Permission
 	KindSession    = "session"    // Session
 	KindResult     = "result"     // Result
 	KindArtifact   = "artifact"   // Artifact
+	KindRequest    = "request"    // Request
 )
 
 // Event is one entry of a transcript before it is numbered, redacted and stored. Each Event
@@ -46,8 +48,8 @@ type Event interface {
 var decoders = map[string]func([]byte) (Event, error){
 	KindStatus: decode[Status], KindMessage: decode[Message], KindCommand: decode[Command], KindTool: decode[Tool], KindOutput: decode[Output],
 	KindFile: decode[File], KindUsage: decode[Usage], KindExit: decode[Ended], KindStarted: decode[AgentStarted], KindTruncated: decode[Truncated],
-	KindPhase: decode[Phase], KindEgress: decode[Egress], KindPermission: decode[Permission], KindSession: decode[Session],
-	KindResult: decode[Result], KindArtifact: decode[Artifact],
+	KindPhase: decode[Phase], KindEgress: decode[Egress], KindPush: decode[Push], KindPermission: decode[Permission], KindSession: decode[Session],
+	KindResult: decode[Result], KindArtifact: decode[Artifact], KindRequest: decode[Request],
 }
 
 // Decode reads an event from its stored form, which the API uses too. It fails for a kind
@@ -73,6 +75,7 @@ type Status struct {
 	Message   string `json:"message,omitempty"`
 	Worker    string `json:"worker,omitempty" redact:"never"`    // the worker that started the run: host and process
 	Isolation string `json:"isolation,omitempty" redact:"never"` // the walls around the run
+	ModelKey  string `json:"model_key,omitempty"`                // whether the key of the model is outside the run or inside, and why
 	Head      string `json:"head,omitempty"`                     // what the run is not given, because it works on another repository's code
 
 	// Trouble says why the agent does not reach its model at the moment, and what to do.
@@ -139,6 +142,16 @@ type Egress struct {
 	Count   int64  `json:"count,omitempty"`  // number of connections; 0 means 1
 }
 
+// Push is an update of a branch or tag that the run asked for (SPEC 23.3).
+type Push struct {
+	Repository string `json:"repository"`
+	Ref        string `json:"ref"`
+	Old        string `json:"old"` // object ids; only zeros: there was no such ref
+	New        string `json:"new"`
+	Refused    string `json:"refused,omitempty"` // why it was not made
+	Waits      string `json:"waits,omitempty"`   // the output.Request about which a person decides, as JSON; empty: it is made
+}
+
 // Permission is a question of the agent whether it may do something.
 type Permission struct {
 	Request  string `json:"request"`
@@ -177,6 +190,27 @@ type Artifact struct {
 	URL     string `json:"url,omitempty"`     // only of a link
 	Size    int64  `json:"size,omitempty"`    // bytes; only of a file
 	Omitted string `json:"omitted,omitempty"` // why the file is not kept
+}
+
+// Request is something that the agent asks the server to do after the run (SPEC 23).
+type Request struct {
+	Name    string `json:"name"`              // of the kind
+	Request string `json:"request"`           // JSON
+	Refused string `json:"refused,omitempty"` // why it is not taken
+	// Done is what the gateway of the run has made of it at once: the address of a pull request, or that its outcome
+	// is not known. It is empty if the server does it after the run.
+	Done string `json:"done,omitempty"`
+}
+
+// Verdict says what has become of the request so far; empty: the server does it after the run.
+func (r Request) Verdict() string {
+	switch {
+	case r.Refused != "":
+		return "refused: " + r.Refused
+	case r.Done != "":
+		return "opened by the gateway: " + r.Done
+	}
+	return ""
 }
 
 // The streams of an Output.
@@ -267,10 +301,12 @@ func (AgentStarted) Kind() string { return KindStarted }
 func (Truncated) Kind() string    { return KindTruncated }
 func (Phase) Kind() string        { return KindPhase }
 func (Egress) Kind() string       { return KindEgress }
+func (Push) Kind() string         { return KindPush }
 func (Permission) Kind() string   { return KindPermission }
 func (Session) Kind() string      { return KindSession }
 func (Result) Kind() string       { return KindResult }
 func (Artifact) Kind() string     { return KindArtifact }
+func (Request) Kind() string      { return KindRequest }
 
 // MaxText bounds one text of one event, in bytes.
 const MaxText = 64 << 10

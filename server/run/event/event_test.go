@@ -24,10 +24,12 @@ func TestDecode(t *testing.T) {
 		AgentStarted{Command: "c"},
 		Truncated{Limit: 1, Message: "m", Bytes: 2, Events: 3},
 		Phase{Name: PhaseSetup, DurationMS: 5},
+		Push{Repository: "https://h/r", Ref: "refs/heads/b", Old: "0", New: "1", Refused: "r"},
 		Egress{Host: "h", Port: 443, Allowed: true, Reason: "r", Count: 2},
 		Permission{Request: "r", Decision: "d"},
 		Session{Harness: "claude", ID: "i"},
 		Result{Failed: true, Message: "m", Turns: 2},
+		Request{Name: "n", Request: "{}", Refused: "r", Done: "d"},
 		Artifact{Type: ArtifactFile, Name: "n", URL: "u", Size: 3, Omitted: "o"},
 	}
 	if len(all) != len(decoders) {

@@ -267,6 +267,25 @@ func (e Usage) String() string {
 // Where is the host and the port.
 func (e Egress) Where() string { return fmt.Sprintf("%s:%d", e.Host, e.Port) }
 
+// Verdict is what became of the push, in a word.
+func (p Push) Verdict() string {
+	if p.Refused != "" {
+		return "refused"
+	}
+	if p.Waits != "" {
+		return "waits for a person"
+	}
+	return "pushed"
+}
+
+// Place is the branch or tag, and its repository.
+func (p Push) Place() string {
+	return strings.TrimPrefix(strings.TrimPrefix(p.Ref, "refs/heads/"), "refs/") + " of " + p.Repository
+}
+
+// Where is Place, and the object that it was to name.
+func (p Push) Where() string { return fmt.Sprintf("%s, %.12s", p.Place(), p.New) }
+
 // Connections is the number of connections, if there were several.
 func (e Egress) Connections() string {
 	if e.Count <= 1 {

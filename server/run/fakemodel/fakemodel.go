@@ -1,5 +1,5 @@
 // Package fakemodel is a model that plays scripts instead of thinking. It speaks the four
-// wire formats that coding agents speak, so that tests and `doctor --try` run the real
+// wire formats that coding agents speak, so that tests run the real
 // agents without a real model.
 //
 // The script is in the prompt: each line that begins with "MODEL: " is one answer of the

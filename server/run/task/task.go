@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"triphammer/schema/frontmatter"
+	"triphammer/schema/output"
 	"triphammer/server/run/event"
 	"triphammer/server/secret"
 )
@@ -44,12 +45,24 @@ type Task struct {
 	Files   []File                  // settings of the harness, skills and the like
 
 	Repositories []Repository
-	// Credentials are the credentials of the repositories, by the names of their secrets. They
-	// never get inside the walls.
+	// Pushes are what the run may push to those of its repositories that have a credential.
+	Pushes Pushes
+	// Credentials are secrets of the repositories, of the model and of services, by their names.
+	// Only Start of package run puts one inside the walls: that of a model that no gateway carries.
 	Credentials map[string]secret.Value
 	// Mint makes the credential of a repository whose Secret is not in Credentials (SPEC 24.2).
 	// It may be called at any time until the attempt has ended, and from several goroutines.
 	Mint func(context.Context, Repository) (Minted, error)
+
+	// Services are what the run reaches by its gateway, which adds their credentials (SPEC 25).
+	Services []Service
+	// Meter counts the requests to models among them, and holds them to the budgets; nil: nobody does.
+	Meter Meter
+	// Grants replace the Meter in a pod; nil: nobody counts there.
+	Grants Grants
+
+	// Outputs are what the agent may ask the server to do (SPEC 23); empty: nothing.
+	Outputs output.Allowed
 
 	Setup   []string // shell commands, before the agent
 	Command []string // starts the agent; the prompt is on its standard input
@@ -93,6 +106,46 @@ func SkillPrompt(name string, text []byte) string {
 
 // ThisProgram is the word that, at the beginning of a command, means this program (SPEC 11).
 const ThisProgram = "triphammer"
+
+// OutputsURL stands for the address of the tools with which an agent asks the server to do something.
+// The address is known only within the walls. OutputsToken is the variable with the token for it.
+const (
+	OutputsURL   = "http://outputs.triphammer.invalid/"
+	OutputsToken = "TRIPHAMMER_OUTPUTS_TOKEN"
+)
+
+// GatewayURL stands for the address of the run's gateway, which only the executor knows. See Service.Address.
+const GatewayURL = "http://gateway.triphammer.invalid"
+
+// Service is an HTTP service that a run reaches by its gateway: the API of a model, a server of the
+// Model Context Protocol, or another.
+type Service struct {
+	Name   string `json:"name"`             // unique in the task, and a part of Address; for people, too
+	Token  string `json:"token"`            // a part of Address: who has it may use the service until the run ends
+	URL    string `json:"url"`              // https, or http; its query is added to each request
+	Secret string `json:"secret,omitempty"` // name of the secret in Header, for messages; empty: it is a variable of the worker
+	// Header is what the gateway adds to each request, in place of what the run sends.
+	Header map[string]secret.Value `json:"-"`
+
+	Methods []string `json:"methods,omitempty"`
+	// Paths are the paths below URL that the run may ask for. They begin with a slash, except that the
+	// empty path is URL itself. * stands for a part of a path without a slash, and ** at the end for the rest.
+	Paths []string `json:"paths,omitempty"`
+
+	// Provider is the name of the provider whose models this is; empty: it is no model. Then Methods and
+	// Paths are not used: the run may send what is for an answer of a model, and with Extras also what
+	// package wire says of that.
+	Provider string `json:"provider,omitempty"`
+	Extras   bool   `json:"extras,omitempty"`
+	// Models are lists of the models that the run may use; each list must have the model. * stands for any text.
+	Models [][]string `json:"models,omitempty"`
+}
+
+// Address is the address of the service for a run, until the executor replaces GatewayURL.
+func (s *Service) Address() string { return GatewayURL + ServicePath + s.Name + "/" + s.Token }
+
+// ServicePath begins the paths of services on a gateway.
+const ServicePath = "/-/"
 
 // File is a file that an attempt finds in its home before the agent starts.
 type File struct {
@@ -142,6 +195,15 @@ type Repository struct {
 	Head *Head `json:"head,omitempty"` // what is checked out in place of Ref; nil: Ref
 }
 
+// PullBranch is the branch of the repository whose pull request the event of the run is about;
+// empty: there is none.
+func (r Repository) PullBranch() string {
+	if r.Head == nil || r.Head.Foreign || r.Head.Base == "" {
+		return ""
+	}
+	return r.Head.Branch
+}
+
 // ShownURL is the address of a repository without its user, who may be a token.
 func ShownURL(address string) string {
 	u, err := url.Parse(address)
@@ -163,8 +225,9 @@ type Head struct {
 
 // Minted is a credential that ends while a run goes on.
 type Minted struct {
-	Token secret.Value
-	Renew time.Time // from then on Mint makes another one
+	Token  secret.Value
+	Renew  time.Time // from then on Mint makes another one
+	Forget func()    // makes Mint make another one: a forge does not take this one any more. nil: nobody can
 }
 
 // Mints tells whether the credential of a repository is minted.
@@ -172,6 +235,31 @@ func (t *Task) Mints(r Repository) bool {
 	_, fixed := t.Credentials[r.Secret]
 	return r.Secret != "" && !fixed && t.Mint != nil
 }
+
+// Pushes are the rules for what a run pushes (SPEC 23.3). Patterns match whole names of
+// branches and tags; * in a pattern stands for any text.
+type Pushes struct {
+	Branches []string `json:"branches,omitempty"` // EventBranch among them stands for another branch
+	Tags     []string `json:"tags,omitempty"`
+	Max      int      `json:"max,omitempty"`       // branches and tags of an attempt
+	MaxBytes int64    `json:"max_bytes,omitempty"` // in all pushes of an attempt
+
+	// Earlier are pushes of runs of the same automation, whose values the run may replace.
+	Earlier []event.Push `json:"earlier,omitempty"`
+
+	// Outputs are those of the automation; pull requests obey them (SPEC 23.3). nil: it has no outputs, and any pull
+	// request may be opened.
+	Outputs output.Allowed   `json:"outputs,omitempty"`
+	Opened  []output.Request `json:"opened,omitempty"` // pull requests of earlier attempts of the run
+
+	// Waits is for how long what leaves the run waits for a person; 0: it does not. Then Stage keeps the pack of
+	// a push, until its content ends with an error or without; nil: the run is read-only (SPEC 23.3).
+	Waits time.Duration                                                  `json:"waits,omitempty"`
+	Stage func(context.Context, io.Reader) (kept output.Pack, err error) `json:"-"`
+}
+
+// EventBranch among Pushes.Branches stands for Repository.PullBranch, as factory.RefEvent does.
+const EventBranch = "event"
 
 // Attachment is a file given to the agent.
 type Attachment struct {

@@ -37,6 +37,14 @@ type Slack struct {
 
 	mu                sync.Mutex
 	asked, made, open int
+	calls             []Call
+}
+
+// Call is a call of a method that writes in channels.
+type Call struct {
+	Method string
+	Body   map[string]any
+	TS     string // of the message
 }
 
 // Hello is Slack's greeting.
@@ -48,6 +56,7 @@ func New(t testing.TB) *Slack {
 	var ended sync.WaitGroup
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /api/apps.connections.open", s.ask)
+	mux.HandleFunc("/api/", s.call)
 	mux.HandleFunc("GET /link", func(w http.ResponseWriter, r *http.Request) {
 		ended.Add(1)
 		defer ended.Done()
@@ -80,6 +89,29 @@ func (s *Slack) ask(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	_, _ = fmt.Fprintf(w, `{"ok":true,"url":"ws://%s/link?ticket=%s"}`, r.Host, Ticket)
+}
+
+// call takes any other method. A message gets the number of its call as its timestamp.
+func (s *Slack) call(w http.ResponseWriter, r *http.Request) {
+	c := Call{Method: strings.TrimPrefix(r.URL.Path, "/api/")}
+	_ = json.NewDecoder(r.Body).Decode(&c.Body) // methods that read have none
+	s.mu.Lock()
+	c.TS = fmt.Sprintf("%d.0", len(s.calls))
+	s.calls = append(s.calls, c)
+	s.mu.Unlock()
+	_, _ = fmt.Fprintf(w, `{"ok":true,"ts":%q,"user_id":"UBOT","messages":[]}`, c.TS)
+}
+
+// Calls are the calls of a method until now.
+func (s *Slack) Calls(method string) (all []Call) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, c := range s.calls {
+		if c.Method == method {
+			all = append(all, c)
+		}
+	}
+	return all
 }
 
 func (s *Slack) connect(w http.ResponseWriter, r *http.Request) {

@@ -343,7 +343,7 @@ func (c *copying) finish(ctx context.Context) error {
 			}
 		}
 		err := c.to.exec(ctx, "SELECT setval('newest_id', (SELECT max(id) FROM ("+strings.Join(ids, " UNION ALL ")+") m)), nextval('commits'), "+
-			"setval('queued_runs', (SELECT count(*) FROM runs WHERE state IN ('QUEUED', 'HELD')))")
+			"setval('queued_runs', (SELECT count(*) FROM runs WHERE state IN ('QUEUED', 'HELD') AND run_at <> 9223372036854775806))")
 		if err != nil {
 			return err
 		}

@@ -339,6 +339,7 @@ func (e *Executor) within(ctx context.Context, w wall, t *task.Task, sink task.S
 		maps.Copy(first, gateway.Environ(inside.ProxyForward.Address))
 	}
 	j := jobOf(t, first)
+	j.Locate(task.GatewayURL, "http://"+out.address)
 	j.Root, j.Inherit, j.Image, j.Tools, j.Bounded = f.Root, w.foreign, image, brought, bounded
 	j.Trusted, j.Forwards, j.GitSettings, j.Offline = local, out.forwards, out.settings, net.Limited() && w.networks
 	end, err := s.run(ctx, &confine, j, e.grace, t.Lease)
@@ -536,11 +537,13 @@ func jobOf(t *task.Task, first map[string]string) *inside.Job {
 	vars[inside.RunVariable] = t.RunID
 	j := &inside.Job{
 		Resume: t.Resume, Prompt: t.Prompt, Skills: t.Skills, Attachments: t.Attachments, Files: t.Files,
-		Repositories: t.Repositories, Setup: t.Setup, Command: t.Command, Program: t.Program,
-		Foreign: t.Foreign, Instructions: t.Instructions,
+		Repositories: t.Repositories, Setup: t.Setup, Command: slices.Clone(t.Command), Program: t.Program, // Locate changes the command
+		Foreign: t.Foreign, Instructions: t.Instructions, Outputs: t.Outputs,
 	}
 	if t.Foreign {
 		j.Withheld = slices.Sorted(maps.Keys(t.Secrets))
+	} else if len(t.Outputs) > 0 {
+		j.Withheld = []string{task.OutputsToken} // only the agent asks the server
 	}
 	for _, name := range slices.Sorted(maps.Keys(vars)) {
 		j.Env = append(j.Env, name+"="+vars[name])

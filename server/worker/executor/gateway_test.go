@@ -56,6 +56,7 @@ func (f *forge) task(script string) *task.Task {
 	t := sh(script)
 	t.Repositories = []task.Repository{{URL: f.url, Secret: "FORGE"}}
 	t.Credentials = map[string]secret.Value{"FORGE": secret.New(forgeToken)}
+	t.Pushes = task.Pushes{Branches: []string{"*"}, Max: 3, MaxBytes: 1 << 20}
 	t.Env = map[string]string{"GIT_AUTHOR_NAME": "a", "GIT_AUTHOR_EMAIL": "a@example.com", "GIT_COMMITTER_NAME": "a", "GIT_COMMITTER_EMAIL": "a@example.com"}
 	return t
 }

@@ -2,6 +2,7 @@ package executor
 
 import (
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -69,7 +70,7 @@ func link(t *testing.T, to, name string) {
 	}
 }
 
-var instructing = []string{"AGENTS.md", "CLAUDE.md", "GEMINI.md", ".claude", ".codex", ".gemini", ".cursor", ".mcp.json", ".env", "opencode.json"}
+var instructing = []string{"AGENTS.md", "CLAUDE.md", "GEMINI.md", ".claude", ".claude.json", ".codex", ".gemini", ".cursor", ".mcp.json", ".env", ".opencode", "opencode.json"}
 
 // TestForksHead: a run on a fork's pull request has the fork's code, but the base's files for agents,
 // whatever the fork has in their place. It cannot push, and its setup sees no secret (SPEC 21.7).
@@ -79,11 +80,14 @@ func TestForksHead(t *testing.T) {
 	e, r := newExecutor(t, 0), newRecorder()
 	e.roots = forge.roots
 	work := forge.task(`git rev-parse HEAD; git log --format=%s origin/main..HEAD; cat code.txt; echo
-git push -q origin HEAD:refs/heads/pushed; echo "key ${KEY}"; cat ~/.codex/auth.json; echo; git status --porcelain=v1 -- code.txt evil.json`)
+git push -q origin HEAD:refs/heads/pushed; echo "key ${KEY}"; cat ~/.codex/auth.json; echo; git status --porcelain=v1 -- code.txt evil.json
+cat ~/tool; ls .. ../..; cd; find . -type f | sort; kill -0 "$(cat ../left)" 2>/dev/null && echo "a process of the setup is left"; true`)
 	work.Secrets = map[string]secret.Value{"KEY": secret.New("c4nary-of-the-model")}
 	work.Files = []task.File{{Path: ".codex/auth.json", Data: []byte("c4nary-of-the-file")}}
 	work.Setup = []string{
 		`{ env; cat ~/.codex/auth.json; } >../before 2>&1; echo again >AGENTS.md; mkdir -p later/.claude ~/.codex; ln -s ../docs/real.md later/GEMINI.md; ln -sfn /etc sub`,
+		`mkdir -p ~/.claude ~/.config/opencode; echo evil | tee ~/.claude/settings.json ~/.claude.json ~/.config/opencode/opencode.json ~/.codex/config.toml ~/AGENTS.md ../CLAUDE.md ../../agents.md >/dev/null; echo good >~/tool
+sleep 1000 >/dev/null 2>&1 & echo $! >../left`,
 	}
 	work.Foreign, work.Instructions, work.Repositories[0].ReadOnly = true, instructing, true
 	work.Repositories[0].Head = &task.Head{What: "pull request 12", Fetch: "refs/pull/12/head", Base: "main", Foreign: true}
@@ -91,7 +95,7 @@ git push -q origin HEAD:refs/heads/pushed; echo "key ${KEY}"; cat ~/.codex/auth.
 	if err != nil || exit.Code != 0 {
 		t.Fatal(exit, err, r.said("stdout"), r.said("stderr"))
 	}
-	if got, want := r.said("stdout"), head+"\nfour\nthree\nfork code\nkey c4nary-of-the-model\nc4nary-of-the-file\n"; got != want {
+	if got, want := r.said("stdout"), head+"\nfour\nthree\nfork code\nkey c4nary-of-the-model\nc4nary-of-the-file\ngood\n..:\napp\nbefore\nleft\n\n../..:\nartifacts\nattachments\ngitconfig\nhome\nprompt.md\ntmp\nworkspace\n./.codex/auth.json\n./tool\n"; got != want {
 		t.Errorf("the agent printed %q, want %q", got, want)
 	}
 	if said := r.said("stderr"); !strings.Contains(said, "read-only for this run") {
@@ -130,6 +134,18 @@ git push -q origin HEAD:refs/heads/pushed; echo "key ${KEY}"; cat ~/.codex/auth.
 	if left, _ := filepath.Glob(filepath.Join(e.dir, "run_1", ".base-*")); len(left) > 0 {
 		t.Errorf("%v are left", left)
 	}
+
+	// A follow-up has the files of the base again, whatever code of the fork has done to the clone and the home since.
+	work.Resume, work.Setup, work.Attempt = true, nil, 2
+	poison := "echo evil >" + app + "/AGENTS.md; git -c safe.directory=* -C " + app + " update-ref refs/remotes/origin/main HEAD; git -c safe.directory=* -C " + app + " config core.hooksPath /evil; printf '[http]\\nproxy = http://127.0.0.1:1\\n' >" + filepath.Join(e.dir, "run_1", "home", ".gitconfig")
+	if out, err := exec.Command("sh", "-ec", poison).CombinedOutput(); err != nil {
+		t.Fatal(err, string(out))
+	}
+	work.Command = []string{"cat", "AGENTS.md", "sub/CLAUDE.md"}
+	r = newRecorder()
+	if exit, err := e.Start(t.Context(), work, r); err != nil || exit.Code != 0 || r.said("stdout") != "basebase sub\n" {
+		t.Errorf("%v %v: the follow-up reads %q %q", exit, err, r.said("stdout"), r.said("stderr"))
+	}
 }
 
 // TestOwnHead: a run on the repository's own head is on its branch, and can push to it.
@@ -155,7 +171,7 @@ func TestOwnHead(t *testing.T) { // SPEC 21.7
 		t.Run(name, func(t *testing.T) {
 			e, r := newExecutor(t, 0), newRecorder()
 			e.roots = forge.roots
-			work := forge.task(`set -e; git branch --show-current; git log --format=%s origin/main..HEAD 2>/dev/null || true; git commit -q --allow-empty -m mine; ` + tt.pushd)
+			work := forge.task(`set -e; git branch --show-current; git log --format=%s origin/main..HEAD 2>/dev/null || true; git commit -q --allow-empty -m "mine, ` + name + `"; ` + tt.pushd) // another commit each time: what the forge has already is no fast-forward
 			work.Repositories[0].Head = &tt.head
 			exit, err := e.Start(t.Context(), work, r)
 			if err != nil || exit.Code != 0 || r.said("stdout") != tt.want {

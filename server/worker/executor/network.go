@@ -5,23 +5,25 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"path/filepath"
 
+	"triphammer/schema/output"
 	"triphammer/server/inside"
 	"triphammer/server/run/event"
 	"triphammer/server/run/task"
-	"triphammer/server/secret"
 	"triphammer/server/worker/gateway"
 )
 
 // wayOut serves a run outside its walls: with the proxy if its network is a list of hosts, and
-// with the gateway to its private repositories.
+// with the gateway to its private repositories, its model and its services.
 type wayOut struct {
 	folder   inside.Folder
 	forwards []inside.Forward // for a run that cannot reach the loopback of the machine
 	settings string           // of Git
+	address  string           // of the gateway; empty: there is none
 	gateway  *gateway.Gateway
 	stops    []func()
 }
@@ -44,16 +46,14 @@ func (e *Executor) wayOut(ctx context.Context, t *task.Task, foreign bool, f ins
 		w.forwards = append(w.forwards, inside.ProxyForward)
 		w.serve(ctx, e, "the proxy of a run", p.Serve, l)
 	}
-	var private []gateway.Repository
-	for _, r := range t.Repositories {
-		if r.Secret != "" {
-			private = append(private, gateway.Repository{URL: r.URL, Secret: r.Secret, Credential: t.Credentials[r.Secret], Mint: minter(t, r), ReadOnly: r.ReadOnly})
-		}
-	}
-	if len(private) == 0 {
+	private := private(t)
+	if len(private)+len(t.Services) == 0 {
 		return w, nil
 	}
-	cfg := gateway.GatewayConfig{Repositories: private, Own: e.own, Report: report}
+	cfg := gateway.GatewayConfig{
+		Repositories: private, Own: e.own, Report: report, Pushes: t.Pushes, Pushed: func(p event.Push) { sink.Add(p) }, Pulled: func(r event.Request) { sink.Add(r) },
+		Services: t.Services, Meter: t.Meter, Tell: func(s event.Status) { sink.Add(s) },
+	}
 	var err error
 	if e.roots != nil {
 		if cfg.Roots, err = e.roots(); err != nil {
@@ -64,36 +64,61 @@ func (e *Executor) wayOut(ctx context.Context, t *task.Task, foreign bool, f ins
 		return w, err
 	}
 	var l net.Listener
-	address := inside.GatewayForward.Address
+	w.address = inside.GatewayForward.Address
 	if n.Limited() || foreign {
 		to := inside.GatewayForward
 		if !n.Limited() { // the run may share a loopback with other runs
 			sum := sha256.Sum256([]byte(e.attemptName(t)))
 			to.Address = fmt.Sprintf("127.%d.%d.%d:3129", sum[0], sum[1], max(1, sum[2]-1))
-			address = to.Address
+			w.address = to.Address
 		}
 		l, err = e.listen(f, to.Socket)
 		w.forwards = append(w.forwards, to)
 	} else if l, err = net.Listen("tcp", "127.0.0.1:0"); err == nil {
-		address = l.Addr().String()
+		w.address = l.Addr().String()
 	}
 	if err != nil {
-		return w, fmt.Errorf("the gateway of the run to its repositories: %w", err)
+		return w, fmt.Errorf("the gateway of the run: %w", err)
 	}
-	w.settings = w.gateway.Settings(address)
-	w.serve(ctx, e, "the gateway of a run to its repositories", w.gateway.Serve, l)
+	if len(private) > 0 {
+		w.settings = w.gateway.Settings(w.address)
+	}
+	w.serve(ctx, e, "the gateway of a run", w.gateway.Serve, l)
 	return w, nil
 }
 
+// private are the repositories of a task that have a credential.
+func private(t *task.Task) (all []gateway.Repository) {
+	for _, r := range t.Repositories {
+		if r.Secret != "" {
+			all = append(all, gateway.Repository{URL: r.URL, Secret: r.Secret, Credential: t.Credentials[r.Secret], Mint: minter(t, r), ReadOnly: r.ReadOnly, Branch: r.PullBranch()})
+		}
+	}
+	return all
+}
+
+// Push performs a push to the only repository of a task that waited for a person, outside of all runs (gateway.Send).
+func (e *Executor) Push(ctx context.Context, t *task.Task, p *output.Push, pack io.Reader) (err error) {
+	cfg := gateway.GatewayConfig{Repositories: private(t), Own: e.own, Report: func(event.Egress) {}}
+	if e.roots != nil {
+		if cfg.Roots, err = e.roots(); err != nil {
+			return err
+		}
+	}
+	g, err := gateway.NewGateway(cfg)
+	if err != nil {
+		return err
+	}
+	defer g.Close()
+	return g.Send(ctx, p, pack)
+}
+
 // minter makes the credential of a repository; nil: it is in Task.Credentials.
-func minter(t *task.Task, r task.Repository) func(context.Context) (secret.Value, error) {
+func minter(t *task.Task, r task.Repository) func(context.Context) (task.Minted, error) {
 	if !t.Mints(r) {
 		return nil
 	}
-	return func(ctx context.Context) (secret.Value, error) {
-		m, err := t.Mint(ctx, r)
-		return m.Token, err
-	}
+	return func(ctx context.Context) (task.Minted, error) { return t.Mint(ctx, r) }
 }
 
 // listen listens on a socket in the folder of a run.

@@ -60,6 +60,13 @@ func NewPodReport(key []byte, sink task.Sink) *PodReport {
 	return r
 }
 
+// NewPodWayReport is NewPodReport for the container of the way out. counted takes what it counts.
+func NewPodWayReport(key []byte, sink task.Sink, counted func(task.Counted)) *PodReport {
+	r := NewPodReport(key, sink)
+	r.receiver.wayOut, r.receiver.counted = true, counted
+	return r
+}
+
 // errLine is the error of a line that was not written by the pod's supervisor.
 var errLine = errors.New("a line of the report cannot be read: it was changed, or sealed with another key")
 

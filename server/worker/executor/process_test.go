@@ -239,8 +239,8 @@ func TestSuccess(t *testing.T) { // SPEC 9.4, 13.11
 		t.Errorf("stderr %q", got)
 	}
 	want := []event.File{
-		{Path: "gone.txt", Change: "deleted", Diff: "--- a/gone.txt\n+++ /dev/null\n@@ -1 +0,0 @@\n-x\n"},
-		{Path: "made.txt", Change: "created", Size: 4, Diff: "--- /dev/null\n+++ b/made.txt\n@@ -0,0 +1 @@\n+new\n"},
+		{Path: "gone.txt", Change: "deleted", Diff: "--- a/gone.txt\n+++ /dev/null\n@@ -1,1 +0,0 @@\n-x\n"},
+		{Path: "made.txt", Change: "created", Size: 4, Diff: "--- /dev/null\n+++ b/made.txt\n@@ -0,0 +1,1 @@\n+new\n"},
 		{Path: "text.txt", Change: "modified", Size: 6, Diff: "--- a/text.txt\n+++ b/text.txt\n@@ -1,3 +1,3 @@\n a\n-b\n+B\n c\n"},
 	}
 	if got := of[event.File](r); !slices.Equal(got, want) {

@@ -71,9 +71,9 @@ func (e *Executor) hides(isolation, full string) error {
 		return nil
 	}
 	if lost == full {
-		return fmt.Errorf("runs may not read %s: let them read its folder (--run-read %s)", full, inside.FolderOf(real))
+		return fmt.Errorf("runs may not read %s: allow them to read its folder (--run-read %s)", full, inside.FolderOf(real))
 	}
-	return fmt.Errorf("%s leads to %s, which runs may not read: let them read its folder (--run-read %s)", full, lost, inside.FolderOf(lost))
+	return fmt.Errorf("%s leads to %s, which runs may not read: allow them to read its folder (--run-read %s)", full, lost, inside.FolderOf(lost))
 }
 
 // readableReal is readable with all links resolved.

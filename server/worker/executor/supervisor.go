@@ -195,11 +195,25 @@ type receiver struct {
 	sink    task.Sink
 	printed func(bytes int)
 	end     func(inside.Ending)
+	wayOut  bool // it is the report of the way out of a pod, which is not within the walls
+	counted func(task.Counted)
 
 	keeping sync.WaitGroup
 	mu      sync.Mutex
 	content *io.PipeWriter // of the artifact that is being sent
 	closed  bool           // no further artifact is kept
+}
+
+// outside tells whether only the way out of a run can know an event: later runs may replace what was pushed, and a
+// pull request that was opened counts.
+func outside(e event.Event) bool {
+	switch e := e.(type) {
+	case event.Push:
+		return true
+	case event.Request:
+		return e.Done != ""
+	}
+	return false
 }
 
 func (r *receiver) take(kind byte, data []byte) {
@@ -211,7 +225,8 @@ func (r *receiver) take(kind byte, data []byte) {
 		r.printed(len(data))
 		r.sink.Add(event.Output{Stream: event.Stderr, Text: string(data)})
 	case inside.FrameEvent:
-		if e, err := decodeTold(data); err == nil {
+		e, err := decodeTold(data)
+		if err == nil && (r.wayOut || !outside(e)) {
 			r.sink.Add(e)
 		}
 	case inside.FrameArtifact:
@@ -230,6 +245,11 @@ func (r *receiver) take(kind byte, data []byte) {
 		if to := r.detach(); to != nil {
 			_ = to.Close()
 			r.keeping.Wait()
+		}
+	case inside.FrameCounted:
+		var c task.Counted
+		if r.wayOut && r.counted != nil && json.Unmarshal(data, &c) == nil {
+			r.counted(c)
 		}
 	case inside.FrameEnd:
 		var e inside.Ending

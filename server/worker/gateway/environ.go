@@ -4,8 +4,8 @@ import "strings"
 
 // Environ returns the variables with which programs find the proxy at address, a HOST:PORT
 // inside the walls. It has each name in both cases, because programs differ: curl, and so
-// git, reads http_proxy only in lower case.
-func Environ(address string) map[string]string {
+// git, reads http_proxy only in lower case. direct are hosts that are reached without the proxy.
+func Environ(address string, direct ...string) map[string]string {
 	url := "http://" + address
 	vars := map[string]string{
 		// Node.js (from 22.21 and 24 on) uses a proxy only if it is told to.
@@ -16,7 +16,7 @@ func Environ(address string) map[string]string {
 	for name, value := range map[string]string{
 		"HTTP_PROXY": url, "HTTPS_PROXY": url, "ALL_PROXY": url,
 		// Servers that the agent starts are inside the walls.
-		"NO_PROXY": "localhost,127.0.0.1,::1",
+		"NO_PROXY": strings.Join(append([]string{"localhost", "127.0.0.1", "::1"}, direct...), ","),
 	} {
 		vars[name], vars[strings.ToLower(name)] = value, value
 	}

@@ -22,7 +22,9 @@ import (
 	"unicode"
 
 	"triphammer/factory/hosts"
+	"triphammer/schema/output"
 	"triphammer/server/run/event"
+	"triphammer/server/run/task"
 	"triphammer/server/secret"
 )
 
@@ -33,25 +35,34 @@ type Repository struct {
 	Credential secret.Value
 	// Mint makes the credential for each request, if it ends while the run goes on; nil: it is
 	// Credential.
-	Mint     func(context.Context) (secret.Value, error)
+	Mint     func(context.Context) (task.Minted, error)
 	ReadOnly bool
+	Branch   string // of the pull request that the event of the run is about; empty: there is none
 }
 
 // GatewayConfig is what NewGateway needs.
 type GatewayConfig struct {
 	Repositories []Repository
-	Roots        *x509.CertPool     // root certificates for the forges; nil: the system's
-	Own          []netip.AddrPort   // addresses on which this server listens
-	Report       func(event.Egress) // like Config.Report
-	Resolver     Resolver           // nil means net.DefaultResolver
-	Token        string             // the run must show it; empty: a random token
+	Roots        *x509.CertPool      // root certificates for the forges; nil: the system's
+	Own          []netip.AddrPort    // addresses on which this server listens
+	Report       func(event.Egress)  // like Config.Report
+	Resolver     Resolver            // nil means net.DefaultResolver
+	Token        string              // the run must show it; empty: a random token
+	Pushes       task.Pushes         // what the run may push
+	Pushed       func(event.Push)    // takes each update that the run asks for; nil: nobody is told
+	Pulled       func(event.Request) // takes each pull request that the run asks for, if it has bounds; nil: nobody is told
+
+	Services []task.Service
+	Meter    task.Meter         // counts the requests to models; nil: nobody counts
+	Tell     func(event.Status) // takes what went wrong with services; nil: nobody is told
 }
 
-// Gateway is the way of one run to its private repositories. It is a Git server outside the
-// walls, which passes requests on to the code forge and adds the credential. So Git works
-// inside, and the credential is not there.
+// Gateway is the way of one run to what needs a credential: private repositories, models and
+// other services (service.go). For repositories it is a Git server outside the walls, which
+// passes requests on to the code forge and adds the credential. So Git works inside, and the
+// credential is not there.
 //
-// For a repository on github.com, it also opens pull requests (pull.go).
+// It also opens pull requests (pull.go).
 //
 // It answers only requests with its token, because other runs and programs of the machine may
 // reach its address. The token is inside the walls, and is worth nothing once the run has
@@ -64,6 +75,8 @@ type Gateway struct {
 	token     string
 	served    []*served
 	transport *http.Transport
+	pushes    *pushes
+	services  *services
 
 	mu      sync.Mutex
 	problem error
@@ -74,8 +87,12 @@ type served struct {
 	Repository
 	url   *url.URL    // without a user
 	path  string      // on the gateway, without .git: /HOST/PATH
-	pulls *url.URL    // where pull requests are opened; nil: the gateway opens none
 	fixed *credential // nil: it is minted
+	main  string      // the default branch, once the forge has told it; of the push that has the turn
+
+	mu   sync.Mutex
+	kind *pullAPI // once the host has told it
+	root string   // the path below which the forge is, on a host that has more than the forge
 }
 
 // credential is what a request to a forge proves itself with.
@@ -83,6 +100,15 @@ type credential struct {
 	token string
 	basic string // Authorization
 	hide  *secret.Redactor
+	// forget makes the next credential another one; nil: it stays.
+	forget func()
+}
+
+// took looks at an answer of a forge: of a credential that it does not take, there may be another.
+func (c *credential) took(resp *http.Response) {
+	if resp.StatusCode == http.StatusUnauthorized && c.forget != nil {
+		c.forget()
+	}
 }
 
 // usernames are the user names for tokens without one, at forges that do not take
@@ -93,7 +119,7 @@ const usualUsername = "x-access-token" // GitHub's; other forges take any name
 
 // NewGateway makes a gateway. The error says which repository has no usable credential.
 func NewGateway(cfg GatewayConfig) (*Gateway, error) {
-	g := &Gateway{token: cmp.Or(cfg.Token, secret.RandomText(43))}
+	g := &Gateway{token: cmp.Or(cfg.Token, secret.RandomText(43)), pushes: newPushes(cfg)}
 	var listed []string
 	for _, r := range cfg.Repositories {
 		s, err := newServed(r)
@@ -104,14 +130,20 @@ func NewGateway(cfg GatewayConfig) (*Gateway, error) {
 		switch {
 		case twin < 0:
 			g.served, listed = append(g.served, s), append(listed, address(s.url))
-			if s.pulls != nil {
-				listed = append(listed, address(s.pulls))
+			if s.url.Host == "github.com" {
+				listed = append(listed, githubAPI+":443")
 			}
 		case !g.served[twin].sameCredential(s) || g.served[twin].ReadOnly != s.ReadOnly:
 			return nil, fmt.Errorf("the repository %s is named twice, with different secrets or access: name both alike", s.url)
 		}
 	}
 	var err error
+	if g.services, err = newServices(cfg); err != nil {
+		return nil, err
+	}
+	for _, s := range g.services.all {
+		listed = append(listed, address(s.url))
+	}
 	if g.proxy, err = New(Config{Hosts: listed, Own: cfg.Own, Report: cfg.Report, Resolver: cfg.Resolver}); err != nil {
 		return nil, err
 	}
@@ -129,6 +161,7 @@ func NewGateway(cfg GatewayConfig) (*Gateway, error) {
 		},
 		TLSHandshakeTimeout: connectTime, IdleConnTimeout: keepTime, DisableCompression: true, MaxResponseHeaderBytes: 4 * maxHeader,
 	}
+	g.services.connect(g.transport)
 	return g, nil
 }
 
@@ -149,7 +182,7 @@ func newServed(r Repository) (*served, error) {
 	}
 	u.User, u.RawQuery, u.Fragment = nil, "", ""
 	u.Path, u.RawPath = strings.TrimRight(u.Path, "/"), ""
-	s.path, s.pulls = "/"+u.Host+strings.TrimSuffix(u.Path, ".git"), pullsURL(u)
+	s.path = "/" + u.Host + strings.TrimSuffix(u.Path, ".git")
 	return s, nil
 }
 
@@ -174,11 +207,15 @@ func (s *served) current(ctx context.Context) (*credential, error) {
 	if s.fixed != nil {
 		return s.fixed, nil
 	}
-	token, err := s.Mint(ctx)
+	minted, err := s.Mint(ctx)
 	if err != nil {
 		return nil, err
 	}
-	return s.credential(token)
+	c, err := s.credential(minted.Token)
+	if err == nil {
+		c.forget = minted.Forget
+	}
+	return c, err
 }
 
 func (s *served) sameCredential(other *served) bool {
@@ -235,6 +272,7 @@ func (g *Gateway) failed(err error) {
 // Serve serves the run until ctx ends, like Proxy.Serve.
 func (g *Gateway) Serve(ctx context.Context, l net.Listener) error {
 	defer g.transport.CloseIdleConnections()
+	defer g.services.transport.CloseIdleConnections()
 	return g.proxy.serve(ctx, l, g)
 }
 
@@ -242,6 +280,10 @@ func (g *Gateway) Serve(ctx context.Context, l net.Listener) error {
 func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	g.proxy.handlers.Add(1)
 	defer g.proxy.handlers.Done()
+	if strings.HasPrefix(r.URL.EscapedPath(), task.ServicePath) {
+		g.services.ServeHTTP(w, r)
+		return
+	}
 	shown := strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer ")
 	if subtle.ConstantTimeCompare([]byte(shown), []byte(g.token)) != 1 {
 		w.Header().Set("Connection", "close")
@@ -285,15 +327,22 @@ func (g *Gateway) pass(w http.ResponseWriter, r *http.Request, s *served, rest s
 		service = r.URL.Query().Get("service")
 		to.RawQuery = url.Values{"service": {service}}.Encode()
 	}
+	writes := service == pushing || rest == pulls
 	switch {
-	case rest == pulls && r.Method == http.MethodPost && s.pulls != nil && !s.ReadOnly:
+	case rest == pulls && g.pushes.rules.Waits > 0:
+		answer(w, http.StatusForbidden, fmt.Errorf("what leaves this run waits for the approval of a person: ask for the pull request with the tool %s (outputs of the automation)", output.Pull))
+		return
+	case writes && g.pushes.rules.Waits > 0 && g.pushes.rules.Stage == nil:
+		answer(w, http.StatusForbidden, fmt.Errorf("%s is read-only for this run: what leaves the run waits for the approval of a person, and in a cluster no push can wait", s.url))
+		return
+	case writes && s.ReadOnly:
+		answer(w, http.StatusForbidden, fmt.Errorf("%s is read-only for this run: its environment says access: read, or the run works on the code of another repository", s.url))
+		return
+	case rest == pulls && r.Method == http.MethodPost:
 		g.openPull(w, r, s)
 		return
 	case service != fetching && service != pushing, r.Method != map[bool]string{true: http.MethodGet, false: http.MethodPost}[rest == "/info/refs"]:
 		answer(w, http.StatusForbidden, fmt.Errorf("a run reaches %s to fetch and to push with Git, not for %s %s (Git LFS is not passed on)", s.url, r.Method, clip(rest)))
-		return
-	case service == pushing && s.ReadOnly:
-		answer(w, http.StatusForbidden, fmt.Errorf("%s is read-only for this run: its environment says access: read, or the run works on the code of another repository", s.url))
 		return
 	}
 	c, err := s.current(r.Context())
@@ -302,13 +351,17 @@ func (g *Gateway) pass(w http.ResponseWriter, r *http.Request, s *served, rest s
 		answer(w, http.StatusForbidden, fmt.Errorf("there is no credential for %s: %w", s.url, err))
 		return
 	}
-	(&httputil.ReverseProxy{
+	proxy := &httputil.ReverseProxy{
 		Rewrite: func(p *httputil.ProxyRequest) {
 			p.Out.URL, p.Out.Host = &to, ""
 			p.Out.Header = chosen(p.In.Header, "Accept", "Accept-Encoding", "Accept-Language", "Content-Encoding", "Content-Type", "Git-Protocol", "User-Agent")
 			p.Out.Header.Set("Authorization", c.basic)
+			if service == pushing { // the forge's report is read
+				p.Out.Header.Del("Accept-Encoding")
+			}
 		},
 		ModifyResponse: func(resp *http.Response) error {
+			c.took(resp)
 			if resp.StatusCode != http.StatusOK {
 				return s.refused(resp, service, c)
 			}
@@ -325,7 +378,12 @@ func (g *Gateway) pass(w http.ResponseWriter, r *http.Request, s *served, rest s
 		},
 		Transport: g.transport, ErrorLog: nowhere,
 		FlushInterval: -1, // Git sees progress when the forge tells it
-	}).ServeHTTP(w, r)
+	}
+	if rest == "/"+pushing {
+		g.push(w, r, s, c, proxy)
+		return
+	}
+	proxy.ServeHTTP(w, r)
 }
 
 func chosen(all http.Header, names ...string) http.Header {

@@ -22,6 +22,7 @@ import (
 
 	"triphammer/applier/gitrepo/gittest"
 	"triphammer/server/run/event"
+	"triphammer/server/run/task"
 	"triphammer/server/secret"
 )
 
@@ -40,9 +41,17 @@ type gatewayWorld struct {
 
 	mu    sync.Mutex
 	asked []string // of the forge
+
+	pushed []event.Push
+	pulled []event.Request
 }
 
 func startGateway(t *testing.T, readOnly bool) *gatewayWorld {
+	t.Helper()
+	return startGatewayWith(t, readOnly, task.Pushes{Branches: []string{"main", "*"}, Max: 3, MaxBytes: 1 << 30})
+}
+
+func startGatewayWith(t *testing.T, readOnly bool, rules task.Pushes) *gatewayWorld {
 	t.Helper()
 	w := &gatewayWorld{t: t, root: t.TempDir()}
 	gittest.Git(t, w.root, "init", "-q", "--bare", "-b", "main", "example/app.git")
@@ -56,7 +65,17 @@ func startGateway(t *testing.T, readOnly bool) *gatewayWorld {
 	var err error
 	w.gateway, err = NewGateway(GatewayConfig{
 		Repositories: []Repository{{URL: w.forge.URL + "/example/app.git", Secret: "FORGE", Credential: secret.New(forgeToken), ReadOnly: readOnly}},
-		Roots:        pool, Report: func(event.Egress) {},
+		Roots:        pool, Report: func(event.Egress) {}, Pushes: rules,
+		Pushed: func(e event.Push) {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			w.pushed = append(w.pushed, e)
+		},
+		Pulled: func(e event.Request) {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			w.pulled = append(w.pulled, e)
+		},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -108,6 +127,7 @@ func (w *gatewayWorld) send(method, path, authorization, body string) (*http.Res
 		w.t.Fatal(err)
 	}
 	r.URL.Opaque = "/" + w.host + path // as it is
+	r.Header.Set("Content-Type", "application/x-git-receive-pack-request")
 	if authorization != "" {
 		r.Header.Set("Authorization", authorization)
 	}

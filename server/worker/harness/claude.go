@@ -29,7 +29,24 @@ var claude = Harness{
 // claudeModel matches also the names of Bedrock and Vertex.
 var claudeModel = regexp.MustCompile(`(^|[./])claude-`)
 
-func init() { claude.start, claude.parse = startClaude, parseClaude }
+func init() {
+	claude.start, claude.parse = startClaude, parseClaude
+	claude.ways = func(_ Request, s *Start) []way { return []way{claudeWay(s)} }
+}
+
+// claudeWay is also that of its agent for the Agent Client Protocol.
+func claudeWay(s *Start) way {
+	w := way{
+		provider: "anthropic", keys: []string{"ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN"}, bearer: "ANTHROPIC_AUTH_TOKEN", base: "ANTHROPIC_BASE_URL",
+		login: func(key string) bool { return strings.HasPrefix(key, "sk-ant-oat") },
+	}
+	for _, name := range []string{"CLAUDE_CODE_USE_BEDROCK", "CLAUDE_CODE_USE_VERTEX", "CLAUDE_CODE_USE_FOUNDRY"} {
+		if s.has(name) {
+			w.never = "with " + name + ", claude signs its requests itself"
+		}
+	}
+	return w
+}
 
 func startClaude(r Request, s *Start) {
 	mode := "bypassPermissions"

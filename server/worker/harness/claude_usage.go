@@ -2,9 +2,12 @@ package harness
 
 import (
 	"encoding/json"
-	"strings"
+	"sync"
+	"time"
 
 	"triphammer/server/run/event"
+	"triphammer/server/run/price"
+	"triphammer/server/run/task"
 )
 
 // claudeAnswer is one answer of the model, as far as it is known.
@@ -88,8 +91,7 @@ func (p *claudeParser) count(a *claudeAnswer) {
 		u.Output = max(u.Output, a.bytes/4)
 	}
 	now, t := u.event(), &p.total
-	input, output := claudePrice(a.model)
-	now.CostUSD = (float64(u.Input)*input + float64(u.Read)*input/10 + float64(u.Written)*input*5/4 + float64(u.Output)*output) / 1e6
+	now.CostUSD = claudeCost(a.model, u)
 	t.Model = a.model
 	t.InputTokens += now.InputTokens - a.counted.InputTokens
 	t.CachedTokens += now.CachedTokens - a.counted.CachedTokens
@@ -102,20 +104,19 @@ func (u claudeUsage) event() event.Usage {
 	return event.Usage{InputTokens: u.Input + u.Read + u.Written, CachedTokens: u.Read, OutputTokens: u.Output}
 }
 
-// claudePrice is the price in US dollars of a million tokens of input and of output, as in
-// total_cost_usd of Claude Code 2.1.197. An unknown model costs as much as opus. Tokens that
-// are read from the cache cost a tenth of the input's price, and tokens that are written to it
-// five quarters.
-func claudePrice(model string) (input, output float64) {
-	switch {
-	case strings.Contains(model, "fable"):
-		return 10, 50
-	case strings.Contains(model, "sonnet"):
-		return 3, 15
-	case strings.Contains(model, "haiku"):
-		return 1, 5
+// dearModel is the model whose price an unknown model has.
+const dearModel = "claude-opus-4-8"
+
+var claudePrices = sync.OnceValue(price.Standard)
+
+// claudeCost is what an answer of a model costs. What is written to the cache counts as kept for five minutes, as
+// Claude Code does it.
+func claudeCost(model string, u claudeUsage) float64 {
+	p := claudePrices().Of(model)
+	if p == nil {
+		p = claudePrices().Of(dearModel)
 	}
-	return 5, 25
+	return p.Cost(task.Tokens{Input: u.Input, CacheRead: u.Read, CacheWrite: u.Written, Output: u.Output}, time.Now())
 }
 
 // saidBytes is the length of the model's text in the parts of a message.

@@ -21,7 +21,22 @@ var codex = Harness{
 	knows:     prefixed("gpt-", "codex-", "o1", "o3", "o4", "chatgpt-"),
 }
 
-func init() { codex.start, codex.parse = startCodex, parseCodex }
+func init() {
+	codex.start, codex.parse = startCodex, parseCodex
+	codex.ways = func(r Request, _ *Start) []way {
+		w := codexWay
+		if own, _, named := strings.Cut(r.Model, "/"); named && r.Providers[own] != "" {
+			w.provider = own
+		}
+		return []way{w}
+	}
+}
+
+// codexWay is also that of its agent for the Agent Client Protocol.
+var codexWay = way{
+	provider: "openai", keys: codex.Variables, base: "OPENAI_BASE_URL",
+	login: func(key string) bool { return strings.HasPrefix(strings.TrimSpace(key), "{") }, // the file of a login with ChatGPT
+}
 
 func startCodex(r Request, s *Start) {
 	// Before 0.169, codex trusts every repository if it can ask nobody. The shell knows which
@@ -38,8 +53,17 @@ func startCodex(r Request, s *Start) {
 	if r.TrustRepositorySettings {
 		s.add("--dangerously-bypass-hook-trust")
 	}
-	if r.Model != "" {
-		s.add("--model", r.Model)
+	model := r.Model
+	for _, to := range s.Services {
+		if to.Provider != "" && !r.Extras {
+			s.add("-c", `web_search="disabled"`) // the gateway would refuse each request that offers it
+		}
+		if own, is := strings.CutPrefix(model, to.Provider+"/"); is && to.Provider != "" {
+			model = own
+		}
+	}
+	if model != "" {
+		s.add("--model", model)
 	}
 	s.level(r.ReasoningLevel, []string{"none", "minimal", "low", "medium", "high", "xhigh"}, func(level string) []string {
 		return []string{"-c", "model_reasoning_effort=" + quoted(level)}
@@ -53,10 +77,10 @@ func startCodex(r Request, s *Start) {
 			s.Secrets[name] = r.Auth
 		}
 	}
-	if r.Budget.Tokens > 0 {
+	if r.Budget.Tokens > 0 && !s.hasWay() { // the gateway counts
 		s.warn("budget.tokens: codex tells its tokens when it has ended, so a budget in tokens cannot stop it before")
 	}
-	if r.Budget.USD > 0 {
+	if r.Budget.USD > 0 && !s.hasWay() {
 		s.warn("budget.usd: codex does not tell what it costs, so a budget in US dollars cannot stop it: use timeoutMinutes")
 	}
 	if r.Budget.Turns > 0 {

@@ -17,7 +17,19 @@ var gemini = Harness{
 	knows:     prefixed("gemini-", "auto", "pro", "flash", "gemma"),
 }
 
-func init() { gemini.start, gemini.parse = startGemini, parseGemini }
+func init() {
+	gemini.start, gemini.parse = startGemini, parseGemini
+	gemini.ways = func(_ Request, s *Start) []way { return []way{geminiWay(s)} }
+}
+
+// geminiWay is also that of gemini as an agent of the Agent Client Protocol.
+func geminiWay(s *Start) way {
+	w := way{provider: "gemini", keys: gemini.Variables, base: "GOOGLE_GEMINI_BASE_URL"}
+	if s.has("GOOGLE_GENAI_USE_VERTEXAI") {
+		w.never = "Vertex takes tokens of an hour, which nobody renews here"
+	}
+	return w
+}
 
 func startGemini(r Request, s *Start) {
 	s.add("gemini", "-o", "stream-json")
@@ -29,10 +41,10 @@ func startGemini(r Request, s *Start) {
 	if r.ReasoningLevel != "" {
 		s.warn("reasoningLevel %q: gemini has no such setting for a run", r.ReasoningLevel)
 	}
-	if r.Budget.Tokens > 0 {
+	if r.Budget.Tokens > 0 && !s.hasWay() { // the gateway counts
 		s.warn("budget.tokens: gemini tells its tokens when it has ended, so a budget in tokens cannot stop it before")
 	}
-	if r.Budget.USD > 0 {
+	if r.Budget.USD > 0 && !s.hasWay() {
 		s.warn("budget.usd: gemini does not tell what it costs, so a budget in US dollars cannot stop it: use budget.turns")
 	}
 	if !r.Auth.IsZero() {

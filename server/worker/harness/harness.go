@@ -38,7 +38,18 @@ type Request struct {
 	Skills         []factory.Skill
 	Budget         factory.Budget
 
-	Auth    secret.Value            // the credential for the model; zero: the variables may have it
+	Auth     secret.Value // the credential for the model; zero: the variables may have it
+	AuthName string       // the secret that it is
+	Worker   []string     // names of Secrets that come from the worker's variables
+
+	// Providers are the addresses of model providers that the operator has set, by their names.
+	Providers map[string]string
+	Models    [][]string // as in task.Service
+	Extras    bool       // as in task.Service
+
+	// Outside are secrets that only headers of MCP servers may use, outside the run.
+	Outside map[string]secret.Value
+
 	Env     map[string]string       // plain variables of the run; they win over variables of the harness
 	Secrets map[string]secret.Value // granted secrets, by the name of their variable
 
@@ -61,7 +72,14 @@ type Start struct {
 	Env     map[string]string       // includes the request's variables
 	Secrets map[string]secret.Value // includes the request's secrets
 	Files   []task.File
-	Parse   Parser // for the agent's standard output; nil: it is plain text
+	// Services are what the agent reaches by the gateway of the run. Variables have their addresses.
+	Services []task.Service
+	// Notes say for each credential of the model whether it is inside the run. They may depend on
+	// the kinds of values.
+	Notes []string
+	// ModelKey says the same in few words; empty: no credential of the model is known.
+	ModelKey string
+	Parse    Parser // for the agent's standard output; nil: it is plain text
 
 	harness *Harness
 
@@ -97,6 +115,8 @@ type Harness struct {
 	knows  func(model string) bool
 	start  func(r Request, s *Start)
 	parse  func() Parser
+	// ways are the models that the gateway of a run can carry; nil: there are none.
+	ways func(r Request, s *Start) []way
 }
 
 // Tested is the harness with its tested version, such as "claude 2.1.197". It is empty if no
@@ -184,8 +204,10 @@ func (h *Harness) Start(r Request) Start {
 	if r.Model != "" && !h.knows(r.Model) {
 		s.warn("the model %q does not look like one of %s, which takes %s: it is passed on as it is", r.Model, h.Name, h.models)
 	}
-	r.MCPServers = s.usable(r.MCPServers)
+	ways := s.outward(&r)
+	r.MCPServers = s.usable(s.remote(r))
 	h.start(r, &s)
+	s.note(r, ways)
 	if s.Program == "" && len(s.Command) > 0 {
 		s.Program = s.Command[0]
 	}

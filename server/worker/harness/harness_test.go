@@ -87,7 +87,7 @@ func TestStart(t *testing.T) {
 			"full": {
 				Command: []string{"agent", "--x"}, Model: "unheard-of", ReasoningLevel: "HIGH", MCPServers: servers, Session: "s1",
 				Skills: []factory.Skill{{Name: "mine", Files: map[string][]byte{"SKILL.md": []byte("read me")}}},
-				Budget: factory.Budget{USD: 1.5, Tokens: 1000, Turns: 7}, Auth: secret.New("key"),
+				Budget: factory.Budget{USD: 1.5, Tokens: 1000, Turns: 7}, Auth: secret.New("key"), AuthName: "KEY",
 				Env: map[string]string{"OPENAI_BASE_URL": "http://127.0.0.1:8080/v1", "IS_SANDBOX": "0"}, Secrets: map[string]secret.Value{"TOKEN": secret.New("t0ken")},
 			},
 			"trusting": {TrustRepositorySettings: true, ReasoningLevel: "very much", MCPServers: servers[:1], Secrets: map[string]secret.Value{"TOKEN": secret.New("t0ken")}},
@@ -103,12 +103,28 @@ func TestStart(t *testing.T) {
 			for _, name := range slices.Sorted(maps.Keys(s.Secrets)) {
 				fmt.Fprintf(&b, "secret %s=%s\n", name, s.Secrets[name].Reveal())
 			}
+			for _, to := range s.Services {
+				fmt.Fprintf(&b, "service %s at %s, from %s", to.Name, to.URL, to.Secret)
+				for _, name := range slices.Sorted(maps.Keys(to.Header)) {
+					fmt.Fprintf(&b, ", %s: %s", name, to.Header[name].Reveal())
+				}
+				b.WriteString("\n")
+			}
+			for _, n := range s.Notes {
+				fmt.Fprintf(&b, "note %s\n", n)
+			}
 			for _, w := range s.Warnings {
 				fmt.Fprintf(&b, "warning %s\n", w)
 			}
 			for _, f := range s.Files {
 				fmt.Fprintf(&b, "file %s\n%s\n", f.Path, f.Data)
 			}
+			text := b.String()
+			for _, to := range s.Services {
+				text = strings.ReplaceAll(text, to.Token, "TOKEN-OF-"+strings.ToUpper(to.Name))
+			}
+			b.Reset()
+			b.WriteString(text)
 			golden := filepath.Join("testdata", "start-"+h.Name+"-"+name+".golden")
 			if *update {
 				if err := os.WriteFile(golden, []byte(b.String()), 0o600); err != nil {

@@ -11,12 +11,12 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
 	"triphammer/server/run/event"
 	"triphammer/server/run/fakemodel"
-	"triphammer/server/secret"
 )
 
 // agents is where .ci/run installs the agents.
@@ -68,19 +68,19 @@ func hostileRun(t *testing.T, h *Harness, files map[string]string, trust bool) (
 	if out, err := exec.Command("git", "-C", repository, "init", "-q").CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
-	r := Request{TrustRepositorySettings: trust, Auth: secret.New(fakemodel.Key), Env: map[string]string{}}
+	// The key is a variable, as one that is granted: nothing here is the gateway of a run.
+	r := Request{TrustRepositorySettings: trust, Env: map[string]string{}}
 	switch h.Name {
 	case "claude":
-		r.Env["ANTHROPIC_BASE_URL"] = model.URL
+		r.Env["ANTHROPIC_BASE_URL"], r.Env["ANTHROPIC_API_KEY"] = model.URL, fakemodel.Key
 	case "codex":
-		r.Env["OPENAI_BASE_URL"] = model.URL + "/v1"
+		r.Env["OPENAI_BASE_URL"], r.Env["OPENAI_API_KEY"] = model.URL+"/v1", fakemodel.Key
 	case "gemini":
-		r.Env["GOOGLE_GEMINI_BASE_URL"] = model.URL
+		r.Env["GOOGLE_GEMINI_BASE_URL"], r.Env["GEMINI_API_KEY"] = model.URL, fakemodel.Key
 	case "opencode":
 		r.Model = "loop/m"
 		r.Env["OPENCODE_CONFIG_CONTENT"] = `{"provider":{"loop":{"npm":"@ai-sdk/openai-compatible","options":{"baseURL":"` + model.URL + `/v1","apiKey":"` + fakemodel.Key + `"},"models":{"m":{}}}}}`
 		r.Env["OPENCODE_DISABLE_MODELS_FETCH"] = "1"
-		r.Auth = secret.Value{}
 	}
 	s := h.Start(r)
 	for _, f := range s.Files {
@@ -95,6 +95,9 @@ func hostileRun(t *testing.T, h *Harness, files map[string]string, trust bool) (
 	defer cancel()
 	t.Setenv("PATH", path) // for LookPath
 	cmd := exec.CommandContext(ctx, s.Command[0], s.Command[1:]...)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // codex is a child of the program that npm installs
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+	cmd.WaitDelay = 5 * time.Second
 	cmd.Dir, cmd.Env = repository, []string{"PATH=" + path, "HOME=" + home, "TMPDIR=" + t.TempDir(), "LANG=C.UTF-8"}
 	for name, value := range s.Env {
 		cmd.Env = append(cmd.Env, name+"="+value)

@@ -2,7 +2,6 @@ package harness
 
 import (
 	"maps"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -18,18 +17,6 @@ type jsonServer struct {
 	URL     string            `json:"url,omitempty"`
 	HTTPURL string            `json:"httpUrl,omitempty"`
 	Headers map[string]string `json:"headers,omitempty"`
-}
-
-// variable matches a reference to a variable of the run in a value of a definition.
-var variable = regexp.MustCompile(`\$\{([A-Za-z_][A-Za-z0-9_]*)\}`)
-
-// names are the variables that a value refers to.
-func names(value string) []string {
-	var all []string
-	for _, m := range variable.FindAllStringSubmatch(value, -1) {
-		all = append(all, m[1])
-	}
-	return all
 }
 
 // usable are the servers that an agent can get without harm. References to variables in a
@@ -52,6 +39,8 @@ func (s *Start) usable(servers []factory.MCPServer) []factory.MCPServer {
 	}
 	return all
 }
+
+var variable, names = factory.Variable, factory.Variables
 
 // rewrite replaces each reference to a variable by the harness's own form of reference.
 func rewrite(value string, reference func(name string) string) string {

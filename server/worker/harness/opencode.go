@@ -1,6 +1,7 @@
 package harness
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"strings"
@@ -17,7 +18,33 @@ var opencode = Harness{
 	knows:     func(model string) bool { return strings.Contains(model, "/") },
 }
 
-func init() { opencode.start, opencode.parse = startOpencode, parseOpencode }
+func init() {
+	opencode.start, opencode.parse = startOpencode, parseOpencode
+	opencode.ways = opencodeWays
+}
+
+// opencodeWays is the model that opencode is told to use. It takes addresses from settings alone.
+func opencodeWays(r Request, s *Start) []way {
+	id, _, _ := strings.Cut(r.Model, "/")
+	w := way{provider: id, keys: []string{providers[id]}, login: func(key string) bool { return strings.HasPrefix(strings.TrimSpace(key), "{") }}
+	switch {
+	case id == "google":
+		w.provider = "gemini"
+	case providers[id] == "" && r.Providers[id] != "":
+		w.keys = []string{opencodeKey}
+	case id == "" || defaultAddress(id) == "":
+		return nil
+	}
+	for _, name := range []string{"OPENCODE_CONFIG", "OPENCODE_CONFIG_CONTENT"} {
+		if s.has(name) {
+			w.never = name + " may give opencode another address"
+		}
+	}
+	return []way{w}
+}
+
+// opencodeKey is the variable with the key for a provider of the operator.
+const opencodeKey = "TRIPHAMMER_MODEL_KEY"
 
 // providers are the variables in which opencode looks for the credential of a provider.
 var providers = map[string]string{
@@ -46,14 +73,16 @@ func startOpencode(r Request, s *Start) {
 		provider, _, _ := strings.Cut(r.Model, "/")
 		if strings.HasPrefix(strings.TrimSpace(auth), "{") { // the file of its logins
 			s.Secrets["OPENCODE_AUTH_CONTENT"] = r.Auth
+		} else if s.hasWay() {
+			// The settings name the variable.
 		} else if name, known := providers[provider]; known {
 			s.Secrets[name] = r.Auth
 		} else {
 			s.warn("harness.auth: opencode has no variable for the credential of %q: store an auth.json of opencode as the secret instead", provider)
 		}
 	}
-	if len(r.MCPServers) > 0 {
-		s.file(".config/opencode/opencode.json", opencodeConfig(r))
+	if len(r.MCPServers) > 0 || s.hasWay() {
+		s.file(".config/opencode/opencode.json", opencodeConfig(r, s))
 	}
 	s.skills(".config/opencode/skills", r.Skills)
 	if r.Session != "" {
@@ -71,7 +100,7 @@ const opencodeGuard = `for f in opencode.json opencode.jsonc .opencode; do
 done
 exec "$@"`
 
-func opencodeConfig(r Request) []byte {
+func opencodeConfig(r Request, s *Start) []byte {
 	reference := func(name string) string { return "{env:" + name + "}" }
 	servers := make(map[string]any, len(r.MCPServers))
 	for _, m := range r.MCPServers {
@@ -81,7 +110,20 @@ func opencodeConfig(r Request) []byte {
 			servers[m.Name] = map[string]any{"type": "local", "command": append([]string{m.Command}, m.Args...), "environment": rewriteAll(m.Env, reference)}
 		}
 	}
-	data, _ := json.MarshalIndent(map[string]any{"mcp": servers}, "", "  ") // strings always encode
+	config := map[string]any{"mcp": servers}
+	for _, to := range s.Services {
+		if to.Provider == "" {
+			continue
+		}
+		id, model, _ := strings.Cut(r.Model, "/")
+		version := map[string]string{"anthropic": "/v1", "google": "/v1beta"}[id] // that the others have in their addresses
+		own := map[string]any{"options": map[string]any{"baseURL": to.Address() + version, "apiKey": "{env:" + cmp.Or(providers[id], opencodeKey) + "}"}}
+		if providers[id] == "" {
+			own["npm"], own["models"] = "@ai-sdk/openai-compatible", map[string]any{model: map[string]any{}}
+		}
+		config["provider"] = map[string]any{id: own}
+	}
+	data, _ := json.MarshalIndent(config, "", "  ") // strings always encode
 	return data
 }
 

@@ -3,9 +3,18 @@ package exit
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
+	"net"
+	"net/url"
+	"os"
+	"strconv"
+	"strings"
+	"syscall"
+	"unicode"
 )
 
 // Exit statuses of every command (SPEC 3.4).
@@ -59,9 +68,71 @@ func Report(w io.Writer, err error) int {
 		e = &Error{Usage, err}
 	}
 	if e.Err != nil {
-		fmt.Fprintln(w, "triphammer:", err)
+		fmt.Fprintln(w, "triphammer:", plain(err))
 	}
 	return e.Code
+}
+
+// plain is the text of an error, with words of ours for what files, networks and JSON say in Go's.
+func plain(err error) string {
+	text := err.Error()
+	if file := (*fs.PathError)(nil); errors.As(err, &file) {
+		text = strings.ReplaceAll(text, file.Error(), plainFile(file))
+	}
+	if request := (*url.Error)(nil); errors.As(err, &request) {
+		address := request.URL
+		if u, err := url.Parse(address); err == nil && u.Host != "" {
+			address = u.Scheme + "://" + u.Host
+		}
+		text = strings.ReplaceAll(text, request.Error(), address+": "+plainNetwork(request.Err))
+	} else if network := (*net.OpError)(nil); errors.As(err, &network) {
+		said := plainNetwork(network)
+		if network.Addr != nil {
+			said = network.Addr.String() + ": " + said
+		}
+		text = strings.ReplaceAll(text, network.Error(), said)
+	}
+	if json := (*json.SyntaxError)(nil); errors.As(err, &json) {
+		text = strings.ReplaceAll(text, json.Error(), "it is not JSON")
+	}
+	return text
+}
+
+func plainFile(e *fs.PathError) string {
+	path := e.Path
+	if strings.ContainsFunc(path, unicode.IsControl) || path == "" {
+		path = strconv.Quote(path)
+	}
+	switch {
+	case errors.Is(e, fs.ErrNotExist) && e.Op == "mkdir":
+		return path + " cannot be made there"
+	case errors.Is(e, fs.ErrNotExist):
+		return path + " does not exist"
+	case errors.Is(e, fs.ErrPermission):
+		return path + ": your user may not do this"
+	case errors.Is(e, syscall.EISDIR):
+		return path + " is a folder, and not a file"
+	case errors.Is(e, syscall.ENOTDIR):
+		return path + " is no folder, or lies below a file"
+	}
+	return path + ": " + e.Err.Error()
+}
+
+func plainNetwork(err error) string {
+	name, network := (*net.DNSError)(nil), (*net.OpError)(nil)
+	switch {
+	case errors.Is(err, syscall.ECONNREFUSED):
+		return "nothing listens there"
+	case errors.As(err, &name) && name.IsNotFound:
+		return "there is no host of this name"
+	case errors.Is(err, os.ErrDeadlineExceeded), errors.Is(err, context.DeadlineExceeded):
+		return "no answer came in time"
+	case errors.Is(err, io.EOF):
+		return "the connection was closed without an answer"
+	case errors.As(err, &network):
+		return network.Err.Error()
+	}
+	return err.Error()
 }
 
 const Topic = `Exit statuses, of every command:

@@ -1,4 +1,4 @@
-// Package help is the help of triphammer beside the commands' own: topics, and manual pages.
+// Package help is the help of triphammer beside the commands' own: the variables, and manual pages.
 package help
 
 import (

@@ -321,7 +321,7 @@ func (t *Table) fit(widths []int, most int) {
 var stateColours = map[string]string{
 	"SUCCEEDED": ColourGood, "Accepted": ColourGood, "applied": ColourGood, "ok": ColourGood,
 	"FAILED": ColourBad, "Rejected": ColourBad, "refused": ColourBad, "failed": ColourBad, "lost": ColourBad,
-	"QUEUED": colourWarn, "INPROGRESS": colourPlace, "CANCELLED": ColourDim, "Duplicate": ColourDim, "paused": colourWarn, "disabled": ColourDim, "draining": colourWarn,
+	"BLOCKED": colourWarn, "QUEUED": colourWarn, "INPROGRESS": colourPlace, "CANCELLED": ColourDim, "Duplicate": ColourDim, "paused": colourWarn, "disabled": ColourDim, "draining": colourWarn,
 }
 
 // colour is the colour of a cell.

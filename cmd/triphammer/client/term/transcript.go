@@ -125,8 +125,12 @@ func (t *TranscriptWriter) event(b *strings.Builder, e api.Event, ended map[stri
 			verdict = "allowed"
 		}
 		t.say(b, e.Kind, Joined(", ", verdict, d.Connections()), Joined(": ", d.Where(), d.Reason))
+	case event.Push:
+		t.say(b, e.Kind, d.Verdict(), Joined(": ", d.Where(), d.Refused))
 	case event.Permission:
 		t.say(b, e.Kind, d.Decision, d.Request)
+	case event.Request:
+		t.say(b, e.Kind, cmp.Or(d.Verdict(), "asks the server"), d.Request)
 	case event.Session:
 		t.say(b, e.Kind, d.Harness, d.ID)
 	case event.Result:
@@ -136,15 +140,7 @@ func (t *TranscriptWriter) event(b *strings.Builder, e api.Event, ended map[stri
 		}
 		t.say(b, e.Kind, verdict, d.Message)
 	case event.Artifact:
-		size := ""
-		if d.Size > 0 {
-			size = event.Bytes(d.Size)
-		}
-		omitted := ""
-		if d.Omitted != "" {
-			omitted = "not kept, because " + d.Omitted
-		}
-		t.say(b, e.Kind, Joined(", ", d.Type, size, omitted), Joined(" ", d.Name, d.URL))
+		t.say(b, e.Kind, left(d), Joined(" ", d.Name, d.URL))
 	default:
 		t.say(b, e.Kind, "", string(e.Data))
 	}
@@ -398,4 +394,16 @@ func (t *TranscriptWriter) End() error {
 	}
 	_, err := io.WriteString(t.W, b.String())
 	return err
+}
+
+// left says what an artifact is, and whether it was kept.
+func left(d event.Artifact) string {
+	size, omitted := "", ""
+	if d.Size > 0 {
+		size = event.Bytes(d.Size)
+	}
+	if d.Omitted != "" {
+		omitted = "not kept, because " + d.Omitted
+	}
+	return Joined(", ", d.Type, size, omitted)
 }

@@ -223,6 +223,7 @@ func TestForgedEverywhere(t *testing.T) {
 		event.Truncated{Message: evil},
 		event.Phase{Name: evil, DurationMS: 1},
 		event.Egress{Host: evil, Reason: evil},
+		event.Push{Repository: evil, Ref: evil, Old: evil, New: evil, Refused: evil},
 		event.Permission{Request: evil, Decision: evil},
 		event.Session{Harness: evil, ID: evil},
 		event.Result{Message: evil},

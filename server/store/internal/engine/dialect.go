@@ -23,8 +23,9 @@ type dialect interface {
 	// bounded bounds the time of what the writer does at once, such as a transaction.
 	bounded(ctx context.Context) (context.Context, context.CancelFunc)
 	// begin, commit and rollback are of the writer's transaction. begin returns an error if
-	// nothing may be written now. It brings up to date what the writer keeps in memory.
-	begin(ctx context.Context) error
+	// nothing may be written now. It brings up to date what the writer keeps in memory, and may
+	// look up the identities of the deliveries that the jobs record (Memory.Expect).
+	begin(ctx context.Context, batch []*job) error
 	commit(ctx context.Context) error
 	rollback(ctx context.Context)
 	// exec runs a statement and returns how many rows it changed.
@@ -33,10 +34,6 @@ type dialect interface {
 	// their order, at the latest with flush: then flush returns their error.
 	later(ctx context.Context, query string, args []driver.NamedValue) error
 	flush(ctx context.Context) error
-
-	// expect announces the identities of the deliveries that a transaction may record. The owner
-	// may look them up at once (Memory.Expect).
-	expect(ctx context.Context, batch []*job) error
 
 	// alone returns ErrOthers if another process has the store open.
 	alone(ctx context.Context) error

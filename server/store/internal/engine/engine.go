@@ -80,15 +80,19 @@ type Memory interface {
 	Admit(tx *Tx) error
 	// Opened is called once all tables are there, and returns the newest id of all of them.
 	Opened(tx *Tx) (lastID int64, err error)
-	// Expect is called at the beginning of a transaction with the identities of Record. Only
-	// PostgreSQL calls it: where each answer takes the time of a packet, it is worth asking once.
-	Expect(tx *Tx, identities [][]byte) error
+	// Expect is called before a transaction with the identities of Record. It returns the query that
+	// finds who has them, with them as its only value, and who is told of each row: an identity and an
+	// id. Only PostgreSQL calls it: where each answer takes the time of a packet, it is worth asking once.
+	Expect(identities [][]byte) (query string, found func(identity []byte, id int64))
 	// Committed is called after each transaction that was committed, and when the database is opened.
 	Committed(tx *Tx) error
 	// Forget is called when something was rolled back: all that is remembered may be wrong.
 	Forget()
 	// ForgetOthers is called within a transaction, if another process has written since the last one.
 	ForgetOthers()
+	// ForgetRules is called within a transaction, if another process has changed since the last one by
+	// what others decide (Tx.Rules).
+	ForgetRules()
 	// WentBack is called within a transaction, if the newest id of the database is older than one
 	// that this process has seen.
 	WentBack(newest, seen int64)
@@ -103,10 +107,11 @@ type noMemory struct{}
 
 func (noMemory) Admit(*Tx) error                                   { return nil }
 func (noMemory) Opened(*Tx) (int64, error)                         { return 0, nil }
-func (noMemory) Expect(*Tx, [][]byte) error                        { return nil }
+func (noMemory) Expect([][]byte) (string, func([]byte, int64))     { return "", nil }
 func (noMemory) Committed(*Tx) error                               { return nil }
 func (noMemory) Forget()                                           {}
 func (noMemory) ForgetOthers()                                     {}
+func (noMemory) ForgetRules()                                      {}
 func (noMemory) WentBack(int64, int64)                             {}
 func (noMemory) MayDiffer()                                        {}
 func (noMemory) Wake(context.Context, func(func(*Tx) error) error) {}
@@ -135,6 +140,7 @@ type DB struct {
 	patience   time.Duration // of steps
 	reserve    reserve
 	settled    time.Time   // when settle was tried last
+	rules      bool        // the transaction changes them (Tx.Rules)
 	leaders    int64       // how often a process became the leader
 	alarm      *time.Timer // of Memory.Wake
 	look       *time.Timer

@@ -85,7 +85,7 @@ func (s *DB) mark(ctx context.Context) {
 	if m.commits == s.marked && s.seen.Sub(s.noted) < noteAfter {
 		return
 	}
-	err := s.transaction(ctx, func(ctx context.Context) error {
+	err := s.transaction(ctx, nil, func(ctx context.Context) error {
 		return errors.Join(s.setMeta(ctx, "commits", strconv.FormatInt(m.commits, 10)), s.noteTime(ctx, s.seen))
 	})
 	if isUnsynced(err) {

@@ -113,7 +113,7 @@ func (s *DB) migrate(ctx context.Context, all []Migration) error {
 		if m.number <= have {
 			continue
 		}
-		err := s.transaction(ctx, func(ctx context.Context) error {
+		err := s.transaction(ctx, nil, func(ctx context.Context) error {
 			if _, err := s.conn.ExecContext(ctx, m.Text); err != nil {
 				return err
 			}

@@ -28,14 +28,16 @@ import (
 // advisory lock. So all that is true of the one writer of SQLite stays true. Ids are in the
 // order of the commits, a reader that has seen an id has seen all before it, what is read in
 // a transaction does not change until its end, and no transaction has to be repeated. The
-// price is small, because a writer commits up to maxBatch changes at a time, and sends most
-// of its statements without waiting for their answers.
+// price is small, because a writer commits up to maxBatch changes at a time, sends most
+// of its statements without waiting for their answers, and gives the lock up before the disk
+// confirms (commit).
 type postgres struct {
 	*DB
 	config *pgx.ConnConfig
 	name   string // of the database, without what is secret
 	node   int64  // what this process is called in last_writer
-	sawID  int64  // the newest id of the database at the last transaction
+	ruled  int64  // the rules that this process remembers, as last_writer has them
+	sawID  int64  // the newest id of the database that is known to be on its disk
 
 	queue  pgx.Batch // statements of later
 	failed time.Time // when the last attempt to connect failed
@@ -60,7 +62,7 @@ const (
 	commitTime = 20 * time.Second
 	// idleTime is how long a transaction may wait for the next statement. Then the database
 	// ends it, because the process that began it is gone, or cut off.
-	idleTime = 5 * time.Second
+	idleTime = 1500 * time.Millisecond
 	// silence is how long a peer may leave data unacknowledged before the connection is lost.
 	silence = 10 * time.Second
 	// reconnectEvery is the time between two attempts of the writer to connect.
@@ -105,6 +107,13 @@ func isOfPostgres(err error) bool {
 	var connect *pgconn.ConnectError
 	return errors.As(err, &connect) || errors.As(err, &netError) || pgconn.Timeout(err) || pgconn.SafeToRetry(err) || errors.Is(err, driver.ErrBadConn) ||
 		errors.Is(err, errConnection)
+}
+
+// stoodStill tells whether the database ended a transaction because its statements came too late (idleTime):
+// nothing of it is committed.
+func stoodStill(err error) bool {
+	var refused *pgconn.PgError
+	return errors.As(err, &refused) && refused.Code == "25P03" // idle_in_transaction_session_timeout
 }
 
 // Away tells whether a store could not be opened or read because its database cannot be reached
@@ -200,7 +209,7 @@ func (p *postgres) open(ctx context.Context, cfg Options) (err error) {
 	if p.lastID, err = p.memory.Opened(&Tx{ctx, p.DB}); err != nil {
 		return err
 	}
-	if err := p.conn.QueryRowContext(ctx, "SELECT nextval('nodes')").Scan(&p.node); err != nil {
+	if err := p.conn.QueryRowContext(ctx, "SELECT nextval('nodes') % $1", int64(maxNodes)).Scan(&p.node); err != nil {
 		return err
 	}
 	if err := p.startClock(ctx); err != nil {
@@ -337,6 +346,10 @@ func (p *postgres) connected(ctx context.Context) error {
 		p.failed = time.Now()
 		return errors.Join(fmt.Errorf("%w: %w", ErrUnavailable, err), conn.Close())
 	}
+	// What was read of other processes before may not have been on the disk (commit).
+	p.memory.Forget()
+	p.memory.ForgetOthers()
+	p.memory.ForgetRules()
 	p.Logger.Info("the store is connected to its database again", "store", p.name)
 	return nil
 }
@@ -345,26 +358,44 @@ func (p *postgres) bounded(ctx context.Context) (context.Context, context.Cancel
 	return context.WithTimeout(ctx, commitTime)
 }
 
-func (p *postgres) begin(ctx context.Context) error {
+// maxNodes bounds the numbers of processes. The sequence last_writer has the number of the process that
+// wrote last, and above it the rules: a number that is new after each change of them (Tx.Rules). A program of
+// before writes the number of its process alone. Then it is not known what it changed.
+const maxNodes = 1 << 20
+
+// begin takes the lock, and asks at once all that each transaction has to know: other processes wait for
+// as long as the answer is on its way.
+func (p *postgres) begin(ctx context.Context, batch []*job) error {
 	if err := p.connected(ctx); err != nil {
 		return err
 	}
 	p.queue = pgx.Batch{}
-	var newest, writer, queued int64
+	var identities [][]byte
+	for _, j := range batch {
+		if j.identity != nil {
+			identities = append(identities, j.identity)
+		}
+	}
+	query, found := p.memory.Expect(identities)
+	var newest, last, queued int64
 	err := p.raw(func(conn *pgx.Conn) error {
 		var b pgx.Batch
 		b.Queue("BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE") // what is read after the lock has what was committed before it
 		b.Queue("SELECT pg_advisory_xact_lock($1)", int64(LockWriter))
-		b.Queue("SELECT (SELECT last_value FROM newest_id), (SELECT last_value FROM last_writer), (SELECT last_value FROM queued_runs), (SELECT last_value FROM leaders)")
-		results := conn.SendBatch(ctx, &b)
-		_, err := results.Exec()
-		if err == nil {
-			_, err = results.Exec()
+		b.Queue("SELECT (SELECT last_value FROM newest_id), (SELECT last_value FROM last_writer), (SELECT last_value FROM queued_runs), (SELECT last_value FROM leaders)").
+			QueryRow(func(row pgx.Row) error { return row.Scan(&newest, &last, &queued, &p.leaders) })
+		if query != "" {
+			b.Queue(query, identities).Query(func(rows pgx.Rows) error {
+				var identity []byte
+				var id int64
+				_, err := pgx.ForEachRow(rows, []any{&identity, &id}, func() error {
+					found(identity, id)
+					return nil
+				})
+				return err
+			})
 		}
-		if err == nil {
-			err = results.QueryRow().Scan(&newest, &writer, &queued, &p.leaders)
-		}
-		return errors.Join(err, results.Close())
+		return conn.SendBatch(ctx, &b).Close()
 	})
 	if err != nil {
 		p.rollback(ctx)
@@ -372,18 +403,37 @@ func (p *postgres) begin(ctx context.Context) error {
 	}
 	if newest < p.sawID {
 		p.memory.WentBack(newest, p.sawID)
+		p.sawID = newest
 	}
-	p.sawID, p.lastID = newest, max(p.lastID, newest)
+	p.lastID = max(p.lastID, newest)
 	p.Queued.Store(queued)
 	p.startQueued = queued
-	if writer != p.node {
+	if last%maxNodes != p.node {
 		p.memory.ForgetOthers()
+	}
+	if rules := last / maxNodes; rules == 0 || rules != p.ruled {
+		p.memory.ForgetRules()
+		p.ruled = rules
 	}
 	return nil
 }
 
+// commit commits in two steps. After the first one, other processes see what was written, and the next
+// writer has the lock, but it may not be on the disk yet. The second one is a transaction that only
+// waits until the log is on the disk up to its own place in it. The log has what was
+// committed before in that order: so what is acknowledged is on the disk, with all that it builds on, and
+// nobody waits for the disk while holding the lock. If the database crashes in between, it loses what
+// nobody was told of, and each process its connection, and with it what it remembered. Rules take one step:
+// processes remember those that they have read, and take no delivery if they are gone (Memory.WentBack).
 func (p *postgres) commit(ctx context.Context) error {
-	p.queue.Queue("SELECT setval('newest_id', $1), setval('last_writer', $2), nextval('commits')", p.lastID, p.node)
+	ruled := p.ruled
+	if p.rules || ruled == 0 {
+		ruled = max(ruled+1, p.lastID>>RandomBits)
+	}
+	if !p.rules {
+		p.queue.Queue("SET LOCAL synchronous_commit TO off")
+	}
+	p.queue.Queue("SELECT setval('newest_id', $1), setval('last_writer', $2), nextval('commits')", p.lastID, ruled*maxNodes+p.node)
 	if queued := p.Queued.Load(); queued != p.startQueued {
 		p.queue.Queue("SELECT setval('queued_runs', $1)", queued)
 	}
@@ -393,13 +443,16 @@ func (p *postgres) commit(ctx context.Context) error {
 		done = tag
 		return nil
 	})
+	if !p.rules {
+		p.queue.Queue("SELECT pg_logical_emit_message(true, 'triphammer', '')")
+	}
 	if err := p.flush(ctx); err != nil {
 		return err
 	}
 	if done.String() != "COMMIT" {
 		return fmt.Errorf("%w: the database rolled a transaction back", ErrUnavailable)
 	}
-	p.sawID = p.lastID
+	p.sawID, p.ruled = p.lastID, ruled
 	return nil
 }
 
@@ -459,18 +512,6 @@ func (p *postgres) flush(ctx context.Context) error {
 	batch := p.queue
 	p.queue = pgx.Batch{}
 	return p.lost(p.raw(func(conn *pgx.Conn) error { return conn.SendBatch(ctx, &batch).Close() }))
-}
-
-// expect tells what the writer remembers which identities come. A statement for each delivery,
-// whose answer it has to wait for, would cost the time of a packet to the database and back.
-func (p *postgres) expect(ctx context.Context, batch []*job) error {
-	var identities [][]byte
-	for _, j := range batch {
-		if j.identity != nil {
-			identities = append(identities, j.identity)
-		}
-	}
-	return p.lost(p.memory.Expect(&Tx{ctx, p.DB}, identities))
 }
 
 func valuesOf(args []driver.NamedValue) []any {
@@ -541,7 +582,7 @@ func (p *postgres) idle(ctx context.Context) {
 		return
 	}
 	seen := p.seen
-	_ = p.transaction(ctx, func(ctx context.Context) error { return p.noteTime(ctx, seen) })
+	_ = p.transaction(ctx, nil, func(ctx context.Context) error { return p.noteTime(ctx, seen) })
 }
 
 // integrity finds nothing: PostgreSQL has pg_amcheck and checksums of its own.

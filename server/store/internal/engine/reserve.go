@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"database/sql"
+	"encoding/binary"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -135,7 +136,7 @@ func (s *DB) settle(ctx context.Context) error {
 	} else {
 		s.settled = now
 	}
-	if err := s.copyLog(ctx, "FULL"); err != nil {
+	if err := errors.Join(s.copyAgain(ctx), s.copyLog(ctx, "FULL")); err != nil {
 		s.Logger.Error("the disk does not confirm writes: nothing is taken until it does", "error", err)
 		return fmt.Errorf("%w: %w", errUnsettled, err)
 	}
@@ -166,6 +167,41 @@ func (s *DB) settleAtOpen(ctx context.Context) error {
 func (s *DB) reserveIsGone() bool {
 	_, err := os.Stat(s.reserve.path)
 	return err != nil
+}
+
+// copyAgain writes to the database again what was copied there from the log. SQLite does not:
+// it remembers how far it copied, also if the disk then dropped it. Until it is confirmed, the
+// log still has it. It runs on the writer, and changes nothing that a reader sees.
+func (s *DB) copyAgain(ctx context.Context) error {
+	var busy, pages, copied int64
+	if err := s.row(ctx, "PRAGMA wal_checkpoint(NOOP)", nil, &busy, &pages, &copied); err != nil || copied <= 0 {
+		return err
+	}
+	log, err := os.Open(s.file.Name() + "-wal")
+	if err != nil {
+		return err
+	}
+	defer func() { _ = log.Close() }()
+	const header, frameHeader = 32, 24 // of the file format of SQLite
+	newest := make(map[uint32]int64)   // where the log has each page
+	for n := range copied {
+		at := header + n*(frameHeader+PageSize)
+		var number [4]byte
+		if _, err := log.ReadAt(number[:], at); err != nil {
+			return err
+		}
+		newest[binary.BigEndian.Uint32(number[:])] = at + frameHeader
+	}
+	page := make([]byte, PageSize)
+	for number, at := range newest {
+		if _, err := log.ReadAt(page, at); err != nil {
+			return err
+		}
+		if _, err := s.file.WriteAt(page, int64(number-1)*PageSize); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // copyLog copies all of the log into the database.

@@ -52,6 +52,9 @@ func (s *sqlite) close() error {
 		<-s.checkpointed
 	}
 	var errs []error
+	if s.file != nil && s.unsynced.Load() { // the last connection copies the rest of the log, and removes it
+		errs = append(errs, s.copyAgain(context.Background()))
+	}
 	for _, stmt := range s.execs {
 		errs = append(errs, stmt.Close())
 	}
@@ -62,7 +65,7 @@ func (s *sqlite) bounded(ctx context.Context) (context.Context, context.CancelFu
 	return ctx, func() {} // the driver would start a goroutine for each statement
 }
 
-func (s *sqlite) begin(ctx context.Context) error {
+func (s *sqlite) begin(ctx context.Context, _ []*job) error {
 	if err := s.settle(ctx); err != nil {
 		return err
 	}
@@ -113,8 +116,6 @@ func (s *sqlite) later(ctx context.Context, query string, args []driver.NamedVal
 func (s *sqlite) flush(context.Context) error { return nil }
 
 func (s *sqlite) alone(context.Context) error { return nil }
-
-func (s *sqlite) expect(context.Context, []*job) error { return nil }
 
 func (s *sqlite) committed(ctx context.Context) {
 	if s.unmeasured++; s.unmeasured >= measureEvery {

@@ -54,6 +54,10 @@ func (tx *Tx) Alone() error { return tx.db.dialect.alone(tx.ctx) }
 // Raw gives do the connection as the driver has it.
 func (tx *Tx) Raw(do func(conn any) error) error { return tx.db.conn.Raw(do) }
 
+// Rules tells that the transaction changes by what others decide, such as an apply or a pause: all
+// processes forget what they remember of these things, and nobody sees the change before it is on the disk.
+func (tx *Tx) Rules() { tx.db.rules = true }
+
 // NextID makes an id that is larger than all before it.
 func (tx *Tx) NextID() int64 { return tx.db.nextID() }
 
@@ -218,9 +222,6 @@ func (s *DB) commit(ctx context.Context, batch []*job) {
 	results := make([]error, len(batch))
 	culprit := false // a job failed, not the transaction
 	commit := func(ctx context.Context) error {
-		if err := s.dialect.expect(ctx, batch); err != nil {
-			return err
-		}
 		for i, j := range batch {
 			var err error
 			if results[i], err = s.perform(ctx, j); err != nil {
@@ -232,7 +233,13 @@ func (s *DB) commit(ctx context.Context, batch []*job) {
 		culprit = err != nil && !errors.Is(err, errConnection)
 		return err
 	}
-	err := s.transaction(ctx, commit)
+	err := s.transaction(ctx, batch, commit)
+	if err != nil && stoodStill(errors.Join(append(results, err)...)) {
+		s.Logger.Warn("the database ended a transaction of this server, which stood still for too long; it is made again")
+		clear(results)
+		culprit = false
+		err = s.transaction(ctx, batch, commit)
+	}
 	if err != nil && culprit && len(batch) > 1 {
 		// Perhaps only that job is at fault: try the others again.
 		for _, j := range batch {
@@ -318,11 +325,12 @@ func (s *DB) inSavepoint(ctx context.Context, fn func(*Tx) error) (result, fatal
 	return nil, s.exec(ctx, "RELEASE job")
 }
 
-// transaction runs fn in a transaction of the writer's connection.
-func (s *DB) transaction(ctx context.Context, fn func(ctx context.Context) error) error {
+// transaction runs fn, which does the jobs of the batch, in a transaction of the writer's connection.
+func (s *DB) transaction(ctx context.Context, batch []*job, fn func(ctx context.Context) error) error {
 	ctx, cancel := s.dialect.bounded(ctx)
 	defer cancel()
-	if err := s.dialect.begin(ctx); err != nil {
+	s.rules = false
+	if err := s.dialect.begin(ctx, batch); err != nil {
 		return err
 	}
 	err := fn(ctx)

@@ -13,7 +13,7 @@ type Access struct {
 // tests: no right is missing, and no right is unused.
 var Needed = []Access{
 	{Group: "batch", Resource: "jobs", Verbs: []string{"create", "get", "list", "watch", "patch", "delete"}, Why: "each attempt of a run is a Job"},
-	{Resource: "secrets", Verbs: []string{"create", "patch"}, Why: "what a run is given goes with its Job; the token of a GitHub App in it is renewed"},
+	{Resource: "secrets", Verbs: []string{"create", "patch"}, Why: "what a run is given goes with its Job; the token of a GitHub App in it is renewed, and the part of a budget"},
 	{Group: "networking.k8s.io", Resource: "networkpolicies", Verbs: []string{"create"}, Why: "a run whose network is limited has one"},
 	{Resource: "pods", Verbs: []string{"list", "watch"}, Why: "the state of a run"},
 	{Resource: "pods", Subresource: "log", Verbs: []string{"get"}, Why: "the report of a run"},

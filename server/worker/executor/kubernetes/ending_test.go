@@ -132,7 +132,7 @@ func TestEndings(t *testing.T) {
 		covered[c.want] = true
 	}
 	covered[EndForbidden], covered[EndUnreachable] = true, true // TestErrors
-	text, err := os.ReadFile("../../../../docs/kubernetes.md")
+	text, err := os.ReadFile("../../../../docs/kubernetes-runs.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -143,11 +143,11 @@ func TestEndings(t *testing.T) {
 	}
 	for e := range covered {
 		if !slices.Contains(documented, string(e)) {
-			t.Errorf("docs/kubernetes.md does not have %s", e)
+			t.Errorf("docs/kubernetes-runs.md does not have %s", e)
 		}
 	}
 	if len(documented) != len(covered) {
-		t.Errorf("docs/kubernetes.md has %v", documented)
+		t.Errorf("docs/kubernetes-runs.md has %v", documented)
 	}
 }
 

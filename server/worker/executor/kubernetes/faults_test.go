@@ -7,7 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"slices"
@@ -17,15 +18,11 @@ import (
 	"testing"
 	"time"
 
-	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	netv1 "k8s.io/api/networking/v1"
-	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/version"
-	"k8s.io/client-go/kubernetes/fake"
 
 	"triphammer/applier/gitrepo/gittest"
 	"triphammer/server/githubapp"
@@ -211,9 +208,9 @@ func TestPrivateRepository(t *testing.T) {
 	}
 	s := newServer(t, "SSL_CERT_FILE="+ca)
 	for _, network := range []task.Network{{}, {Off: true}} {
-		work, sink := newTask(`git log --format=%s; git -c user.name=a -c user.email=a@example.com commit -q --allow-empty -m two && git push -q origin HEAD:refs/heads/made && echo pushed
+		work, sink := newTask(`git log --format=%s; git -c user.name=a -c user.email=a@example.com commit -q --allow-empty -m two && git push -q origin HEAD:refs/heads/triphammer/made && echo pushed
 			env; cat "$GIT_CONFIG_SYSTEM" .git/config; ls -R /triphammer; true`), newSink()
-		work.Network = network
+		work.Network, work.Pushes = network, task.Pushes{Branches: []string{"triphammer/*"}, Max: 1, MaxBytes: 1 << 20}
 		work.Repositories = []task.Repository{{URL: forge.URL + "/example/app.git", Secret: "FORGE"}}
 		work.Credentials = map[string]secret.Value{"FORGE": secret.New("c4nary-token")}
 		exit, err := newExecutor(t, configOf(t, s)).Start(t.Context(), work, sink)
@@ -224,16 +221,72 @@ func TestPrivateRepository(t *testing.T) {
 		if strings.Contains(got, "c4nary") {
 			t.Error("the run has the credential")
 		}
-		told := 0
+		told, pushed := 0, 0
 		for _, e := range sink.all() {
+			if p, ok := e.(event.Push); ok && p.Refused == "" && p.Ref == "refs/heads/triphammer/made" {
+				pushed++
+			}
 			if c, ok := e.(event.Egress); ok && c.Allowed {
 				told++
 			}
 		}
-		if told == 0 {
-			t.Error("the transcript does not have what was contacted")
+		if told == 0 || pushed != 1 {
+			t.Error("the transcript does not have what was contacted, and what was pushed")
 		}
-		gittest.Git(t, bare, "update-ref", "-d", "refs/heads/made")
+		gittest.Git(t, bare, "update-ref", "-d", "refs/heads/triphammer/made")
+	}
+}
+
+// TestModelInPod: a run reaches its model by the gateway beside it, which alone has the key, also past a
+// proxy of listed hosts. What the gateway has to tell is in the transcript.
+func TestModelInPod(t *testing.T) {
+	t.Parallel()
+	const key = "c4nary-key"
+	model := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("X-Api-Key") != key {
+			http.Error(w, "no key", http.StatusUnauthorized)
+			return
+		}
+		w.Header().Set("Retry-After", "3")
+		http.Error(w, "slow down, "+r.Header.Get("X-Api-Key"), http.StatusTooManyRequests)
+	}))
+	t.Cleanup(model.Close)
+	ca := filepath.Join(t.TempDir(), "ca.pem")
+	if err := os.WriteFile(ca, certificate(model.Certificate().Raw), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s := newServer(t, "SSL_CERT_FILE="+ca)
+	for _, within := range []task.Task{
+		{Services: []task.Service{{Name: "app", Token: "t", URL: "http://127.0.0.1:1"}}},
+		{Repositories: []task.Repository{{URL: "http://localhost:1/acme/app", Secret: "FORGE"}}},
+	} {
+		open, sink := newTask("true"), newSink()
+		open.Services, open.Repositories = within.Services, within.Repositories
+		if _, err := newExecutor(t, configOf(t, s)).Start(t.Context(), open, sink); err == nil || !strings.Contains(err.Error(), "is within the pod") {
+			t.Errorf("what is in the pod itself: %v", err)
+		}
+	}
+	for _, network := range []task.Network{{}, {Off: true}, {Hosts: []string{"nothing.example"}}} {
+		work, sink := newTask(`curl -sS "$ANTHROPIC_BASE_URL/v1/messages" -H "X-Api-Key: $ANTHROPIC_API_KEY" -d '{"model":"m","max_tokens":1,"messages":[{"role":"user","content":"x"}]}'
+			env; cat /proc/self/environ | tr '\0' '\n'; ls -R /triphammer; true`), newSink()
+		work.Network = network
+		to := task.Service{Name: "anthropic", Token: "t0ken", URL: model.URL, Provider: "anthropic", Header: map[string]secret.Value{"X-Api-Key": secret.New(key)}}
+		work.Services = []task.Service{to}
+		work.Secrets = map[string]secret.Value{"ANTHROPIC_BASE_URL": secret.New(to.Address()), "ANTHROPIC_API_KEY": secret.New(to.Token)}
+		exit, err := newExecutor(t, configOf(t, s)).Start(t.Context(), work, sink)
+		got := sink.output(event.Stdout)
+		if err != nil || exit.Code != 0 || !strings.HasPrefix(got, "slow down, [redacted]\n") {
+			t.Errorf("%+v: it ended with %+v, %v, after %q %q", network, exit, err, got, sink.output(event.Stderr))
+		}
+		if strings.Contains(got, key) {
+			t.Error("the run has the key")
+		}
+		if !slices.ContainsFunc(sink.all(), func(e event.Event) bool {
+			told, is := e.(event.Status)
+			return is && strings.Contains(told.Message, "answers 429 Too Many Requests; it says to wait (Retry-After: 3)")
+		}) {
+			t.Errorf("%+v: the transcript does not tell of the answer", network)
+		}
 	}
 }
 
@@ -252,10 +305,16 @@ func TestAppInPod(t *testing.T) {
 	hub.Installed["acme/app"] = 5
 	hub.Life = githubapp.Early + 2*time.Second // times of GitHub are whole seconds
 	apps := githubapp.New(time.Now)
-	s := newServer(t)
+	over := httptest.NewTLSServer(hub)
+	t.Cleanup(over.Close)
+	ca := filepath.Join(t.TempDir(), "ca.pem")
+	if err := os.WriteFile(ca, certificate(over.Certificate().Raw), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s := newServer(t, "SSL_CERT_FILE="+ca)
 	run, sink := newTask(`git log --format=%s; env; cat "$GIT_CONFIG_SYSTEM" .git/config; ls -R /triphammer
 		until test -e done; do git fetch -q origin || exit 1; sleep 0.1; done`), newSink()
-	run.Repositories = []task.Repository{{URL: hub.URL + "/acme/app.git", Secret: "APP", ReadOnly: true}}
+	run.Repositories = []task.Repository{{URL: over.URL + "/acme/app.git", Secret: "APP", ReadOnly: true}}
 	run.Mint = func(ctx context.Context, r task.Repository) (task.Minted, error) {
 		token, err := apps.Token(ctx, r.Secret, hub.Secret(t), githubapp.Use{Repository: "acme/app", Permissions: map[string]string{"contents": "read"}})
 		return task.Minted{Token: token.Value, Renew: token.Renew}, err
@@ -537,52 +596,6 @@ func TestSweep(t *testing.T) {
 	until(t, "the dead ones are gone", func() bool { return slices.Equal(s.Names("jobs"), []string{"run-live-2", "run-other-1"}) })
 }
 
-// TestFake goes through an attempt with client-go's own fake clientset, which keeps the objects
-// as an API server does, and executes nothing.
-func TestFake(t *testing.T) {
-	client := fake.NewClientset()
-	cfg := configOf(t, nil)
-	core, namespace := client.CoreV1(), kubetest.Namespace
-	cfg.cluster = &cluster{
-		namespace: namespace, jobs: client.BatchV1().Jobs(namespace), pods: core.Pods(namespace), secrets: core.Secrets(namespace), events: core.Events(namespace),
-		quotas: core.ResourceQuotas(namespace), policies: client.NetworkingV1().NetworkPolicies(namespace), reviews: client.AuthorizationV1().SelfSubjectAccessReviews(),
-		logs: func(context.Context, string, *corev1.PodLogOptions) (io.ReadCloser, error) {
-			return io.NopCloser(strings.NewReader("")), nil
-		},
-		version: func(context.Context) (*version.Info, error) { return &version.Info{Major: "1", Minor: "33"}, nil },
-	}
-	e := newExecutor(t, cfg)
-	work := newTask("true")
-	work.Network = task.Network{Off: true}
-	name := nameOf(work.RunID, 1)
-	done := make(chan error, 1)
-	go func() { _, err := e.Start(t.Context(), work, newSink()); done <- err }()
-	var job *batchv1.Job
-	until(t, "the Job begins", func() bool {
-		var err error
-		job, err = client.BatchV1().Jobs(namespace).Get(t.Context(), name, metav1.GetOptions{})
-		return err == nil && !*job.Spec.Suspend
-	})
-	for what, err := range map[string]error{
-		"secret": failed(core.Secrets(namespace).Get(t.Context(), name, metav1.GetOptions{})),
-		"policy": failed(client.NetworkingV1().NetworkPolicies(namespace).Get(t.Context(), name, metav1.GetOptions{})),
-	} {
-		if err != nil {
-			t.Errorf("%s: %v", what, err)
-		}
-	}
-	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name + "-x", Labels: maps.Clone(job.Spec.Template.Labels)}, Status: endedBy(runContainer, "OOMKilled", 137)}
-	if _, err := core.Pods(namespace).Create(t.Context(), pod, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	if o, err := (*outcome)(nil), <-done; !errors.As(err, &o) || o.Ending != EndMemory {
-		t.Errorf("it ended with %v", err)
-	}
-	if err := e.Ended(t.Context(), work.RunID, 1); err != nil {
-		t.Error(err)
-	}
-}
-
 func failed[T any](_ T, err error) error { return err }
 
 func resources(name, quantity string) corev1.ResourceList {
@@ -591,150 +604,4 @@ func resources(name, quantity string) corev1.ResourceList {
 
 func certificate(der []byte) []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
-}
-
-// TestPod holds the pod of a run to what the Pod Security Standard "restricted" asks for, and
-// to more: a template changes none of it.
-func TestPod(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "template.yaml")
-	text := "metadata: {labels: {team: a}}\nspec:\n  nodeSelector: {pool: agents}\n  hostNetwork: true\n  automountServiceAccountToken: true\n  restartPolicy: Always\n" +
-		"  securityContext: {runAsUser: 1000}\n  containers: []\n"
-	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	cfg := configOf(t, nil)
-	cfg.cluster, cfg.Template = &cluster{namespace: "runs"}, file
-	e := newExecutor(t, cfg)
-	work := newTask("true")
-	work.Limits = task.Limits{Memory: 1 << 30, CPUs: 1.5, Disk: 10 << 30}
-	j := e.job(work, true)
-	p := j.Spec.Template.Spec
-	if j.Spec.Template.Labels["team"] != "a" || p.NodeSelector["pool"] != "agents" || *p.SecurityContext.RunAsUser != 1000 {
-		t.Error("the template does not act")
-	}
-	if p.HostNetwork || *p.AutomountServiceAccountToken || p.RestartPolicy != corev1.RestartPolicyNever || *p.EnableServiceLinks ||
-		!*p.SecurityContext.RunAsNonRoot || p.SecurityContext.SeccompProfile.Type != corev1.SeccompProfileTypeRuntimeDefault {
-		t.Errorf("the pod is %+v", p)
-	}
-	for _, c := range slices.Concat(p.InitContainers, p.Containers) {
-		s := c.SecurityContext
-		if *s.AllowPrivilegeEscalation || !*s.ReadOnlyRootFilesystem || !slices.Equal(s.Capabilities.Drop, []corev1.Capability{"ALL"}) || len(c.Env) > 0 {
-			t.Errorf("the container %s is %+v", c.Name, c)
-		}
-		for _, m := range c.VolumeMounts {
-			if (m.Name == jobKey) != (c.Name == runContainer && m.MountPath == jobFolder) && m.Name == jobKey || m.Name == egressKey && c.Name != egressContainer {
-				t.Errorf("the container %s has %s", c.Name, m.Name)
-			}
-		}
-	}
-	r := p.Containers[0].Resources
-	if r.Limits.Memory().Value() != 1<<30+executor.PodMemory || r.Requests.Cpu().MilliValue() != 1500 || r.Limits.StorageEphemeral().Value() != 10<<30 {
-		t.Errorf("the resources are %+v", r)
-	}
-	if *j.Spec.BackoffLimit != 0 || !*j.Spec.Suspend || *j.Spec.ActiveDeadlineSeconds <= 3600 || *j.Spec.TTLSecondsAfterFinished <= 0 {
-		t.Errorf("the Job is %+v", j.Spec)
-	}
-}
-
-// TestPreflightFindings: preflight names each right that is missing, and a quota that is used
-// up.
-func TestPreflightFindings(t *testing.T) {
-	t.Parallel()
-	s := newServer(t)
-	e := newExecutor(t, configOf(t, s))
-	check := func() (bad []string, ok bool) {
-		ok = e.Check(t.Context(), true, func(f Finding) {
-			if !f.OK {
-				bad = append(bad, f.What+": "+f.Detail)
-			}
-		})
-		return bad, ok
-	}
-	if bad, ok := check(); !ok {
-		t.Errorf("it finds %v", bad)
-	}
-	s.Put("resourcequotas", &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Name: "no-balancers"}, Status: corev1.ResourceQuotaStatus{
-		Hard: resources("services.loadbalancers", "0"), Used: resources("services.loadbalancers", "0"),
-	}})
-	if bad, ok := check(); !ok {
-		t.Errorf("of a quota for what no run uses, it finds %v", bad)
-	}
-	s.Put("resourcequotas", &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Name: "small"}, Status: corev1.ResourceQuotaStatus{
-		Hard: resources("pods", "2"), Used: resources("pods", "2"),
-	}})
-	if bad, ok := check(); ok || len(bad) != 1 || !strings.Contains(bad[0], "pods 2 of 2 used") {
-		t.Errorf("it finds %v", bad)
-	}
-	s.Allow(role(t)[1:])
-	if bad, ok := check(); ok || len(bad) != 1 || !strings.Contains(bad[0], "jobs in runs: may not create, get, list, watch, patch, delete") {
-		t.Errorf("it finds %v", bad)
-	}
-	s.Stop()
-	if bad, ok := check(); ok || len(bad) != 1 || !strings.Contains(bad[0], "server: ") {
-		t.Errorf("it finds %v", bad)
-	}
-	s.Begin(t)
-}
-
-// TestRole proves the role of the chart: a cluster that allows nothing else is enough for all
-// that the executor does, and each right of it was used.
-func TestRole(t *testing.T) {
-	s := newServer(t)
-	e := newExecutor(t, configOf(t, s))
-	e.cfg.Live = func(context.Context, string, int64) (bool, error) { return false, nil }
-	work := newTask("true")
-	work.Network = task.Network{Off: true}
-	if _, err := e.Start(t.Context(), work, newSink()); err != nil {
-		t.Error(err)
-	}
-	adopted := *work
-	adopted.Adopted = true
-	if _, err := e.Start(t.Context(), &adopted, newSink()); err != nil {
-		t.Error(err)
-	}
-	minted := 0
-	renewed := *work // its token is replaced
-	renewed.Attempt, renewed.Repositories = 3, []task.Repository{{URL: "http://127.0.0.1:1/acme/app.git", Secret: "APP"}}
-	renewed.Mint = func(context.Context, task.Repository) (task.Minted, error) {
-		minted++
-		return task.Minted{Token: secret.New(fmt.Sprint("token-", minted))}, nil
-	}
-	if _, err := e.Start(t.Context(), &renewed, newSink()); err == nil {
-		t.Error("it clones from nowhere")
-	}
-	s.RefusePods("exceeded quota: small") // so that the events are read
-	e.cfg.Pending = time.Second
-	stuck := *work
-	stuck.Attempt = 2
-	if o, err := (*outcome)(nil), failed(e.Start(t.Context(), &stuck, newSink())); !errors.As(err, &o) || o.Ending != EndQuota {
-		t.Error(err)
-	}
-	s.RefusePods("")
-	e.cfg.Pending = 30 * time.Second
-	if !e.Check(t.Context(), true, func(f Finding) {
-		if !f.OK {
-			t.Error(f)
-		}
-	}) {
-		t.Error("preflight fails")
-	}
-	if err := errors.Join(e.Sweep(t.Context(), nil), e.Reap(t.Context(), work.RunID)); err != nil {
-		t.Error(err)
-	}
-	used := s.Calls()
-	for _, rule := range role(t) {
-		for _, verb := range rule.Verbs {
-			if used[kubetest.Call{Verb: verb, Group: rule.APIGroups[0], Resource: rule.Resources[0]}] == 0 {
-				t.Errorf("the role allows to %s %s, which nothing does", verb, rule.Resources[0])
-			}
-		}
-	}
-	// What is not in the role is refused: else the proof would be none.
-	if _, err := e.cluster.jobs.List(t.Context(), metav1.ListOptions{}); err != nil {
-		t.Error(err)
-	}
-	s.Allow(slices.DeleteFunc(role(t), func(r rbacv1.PolicyRule) bool { return r.Resources[0] == "jobs" }))
-	if o, err := (*outcome)(nil), failed(e.Start(t.Context(), newTask("true"), newSink())); !errors.As(err, &o) || o.Ending != EndForbidden {
-		t.Errorf("without a right, it ends with %v", err)
-	}
 }

@@ -57,7 +57,7 @@ func (a *attempt) follow(ctx context.Context, job *batchv1.Job) (task.Exit, erro
 	read, readWay := make(chan error, 1), make(chan error, 1)
 	helpers.Go(func() { read <- a.readLog(looking, runContainer, report) })
 	if a.way {
-		way := executor.NewPodReport(key, a.sink)
+		way := executor.NewPodWayReport(key, a.sink, func(c task.Counted) { a.counted(looking, c) })
 		helpers.Go(func() {
 			defer way.Close(nil)
 			readWay <- a.readLog(looking, egressContainer, way)
@@ -67,6 +67,7 @@ func (a *attempt) follow(ctx context.Context, job *batchv1.Job) (task.Exit, erro
 	}
 
 	helpers.Go(func() { a.renewTokens(looking) })
+	helpers.Go(func() { a.passGrants(looking) })
 
 	tick := time.NewTicker(a.cfg.retry)
 	defer tick.Stop()
@@ -222,9 +223,14 @@ func (f *follower) lasts(ctx context.Context, over *outcome) bool {
 	return true
 }
 
-// drain waits a moment for the rest of the way out's report.
+// drain waits a moment for the rest of the way out's report; longer for its counts, because without them
+// all counts that was granted.
 func (f *follower) drain() {
-	t := time.NewTimer(f.patient())
+	patient := f.patient()
+	if executor.Counts(f.task) {
+		patient = max(patient, endTime)
+	}
+	t := time.NewTimer(patient)
 	defer t.Stop()
 	select {
 	case <-f.readWay:

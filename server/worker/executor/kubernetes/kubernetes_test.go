@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"triphammer/schema/output"
 	"triphammer/server/inside"
 	"triphammer/server/run/event"
 	"triphammer/server/run/task"
@@ -215,6 +216,28 @@ func TestCluster(t *testing.T) {
 		}
 		if files != 1 {
 			t.Errorf("the file that it made is told of %d times", files)
+		}
+	})
+	t.Run("what the agent asks the server for", func(t *testing.T) {
+		t.Parallel()
+		work := newTask(`echo '{"kind":"setState","state":"Done"}' > "$TRIPHAMMER_OUTPUTS/a.json"; echo '{"kind":"comment","body":"x"}' > "$TRIPHAMMER_OUTPUTS/b.json"
+			until [ -e "$TRIPHAMMER_OUTPUTS/b.result.json" ]; do sleep 0.05; done; cat "$TRIPHAMMER_OUTPUTS/b.result.json"; echo '{"kind":"close"}' > "$TRIPHAMMER_OUTPUTS/last.json"`)
+		work.Outputs = output.Allowed{"close": {}, "setState": {Allowed: []string{"Done"}}}
+		work.Setup = []string{`[ ! -e "$TRIPHAMMER_OUTPUTS" ] && mkdir "$TRIPHAMMER_OUTPUTS" && echo '{"kind":"close"}' > "$TRIPHAMMER_OUTPUTS/setup.json"`}
+		s, exit, err := start(t, work)
+		if err != nil || exit.Code != 0 || !strings.Contains(s.output(event.Stdout), `"ok":false`) {
+			t.Errorf("it ended with %+v, %v\n%s", exit, err, s.output(event.Stdout))
+		}
+		asked, refused := 0, 0
+		for _, e := range s.all() {
+			if r, is := e.(event.Request); is && r.Refused != "" {
+				refused++
+			} else if is {
+				asked++
+			}
+		}
+		if asked != 2 || refused != 1 {
+			t.Errorf("%d requests are taken and %d are refused: %v", asked, refused, s.all())
 		}
 	})
 	t.Run("a setup that fails", func(t *testing.T) {

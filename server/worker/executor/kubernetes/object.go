@@ -35,6 +35,7 @@ const (
 	egressFolder  = "/triphammer/egress"
 	runFolder     = "/triphammer/run"
 	programFile   = programFolder + "/triphammer"
+	countsFolder  = "/triphammer/counts"
 	jobKey        = "job"
 	egressKey     = "egress"
 )
@@ -133,11 +134,14 @@ func (e *Executor) job(t *task.Task, way bool) *batchv1.Job {
 		if slices.ContainsFunc(t.Repositories, t.Mints) {
 			keys = append(keys, executor.TokensFile)
 		}
-		p.Volumes = append(p.Volumes, secret(egressKey, keys...))
+		if executor.Counts(t) {
+			keys = append(keys, executor.GrantFile)
+		}
+		p.Volumes = append(p.Volumes, secret(egressKey, keys...), scratch("counts"))
 		inits = append(inits, corev1.Container{
-			Name: egressContainer, Image: e.cfg.Program, Command: append([]string{"triphammer"}, executor.EgressCommand(path.Join(egressFolder, egressKey))...),
+			Name: egressContainer, Image: e.cfg.Program, Command: append([]string{"triphammer"}, executor.EgressCommand(path.Join(egressFolder, egressKey), path.Join(countsFolder, "models"))...),
 			RestartPolicy: of(corev1.ContainerRestartPolicyAlways), // makes the container run beside the run, not before it
-			VolumeMounts:  []corev1.VolumeMount{{Name: egressKey, MountPath: egressFolder, ReadOnly: true}},
+			VolumeMounts:  []corev1.VolumeMount{{Name: egressKey, MountPath: egressFolder, ReadOnly: true}, {Name: "counts", MountPath: countsFolder}},
 			Resources:     small(), SecurityContext: closed(),
 		})
 	}
@@ -211,17 +215,20 @@ func bounded(l task.Limits) corev1.ResourceRequirements {
 }
 
 // secret makes the secret of an attempt, which is deleted with the Job.
-func (e *Executor) secret(t *task.Task, owner *batchv1.Job, pod *executor.Pod, tokens []byte) (*corev1.Secret, error) {
-	s := &corev1.Secret{ObjectMeta: e.meta(t, owner), Immutable: of(tokens == nil), Type: corev1.SecretTypeOpaque, Data: map[string][]byte{jobKey: pod.Job}}
+func (e *Executor) secret(t *task.Task, owner *batchv1.Job, pod *executor.Pod, tokens, grant []byte) (*corev1.Secret, error) {
+	s := &corev1.Secret{ObjectMeta: e.meta(t, owner), Immutable: of(tokens == nil && grant == nil), Type: corev1.SecretTypeOpaque, Data: map[string][]byte{jobKey: pod.Job}}
 	if pod.Egress != nil {
 		s.Data[egressKey] = pod.Egress
 	}
 	if tokens != nil {
 		s.Data[executor.TokensFile] = tokens
 	}
+	if grant != nil {
+		s.Data[executor.GrantFile] = grant
+	}
 	if n := len(pod.Job) + len(pod.Egress); n > maxSecret-4<<10 {
 		return nil, &task.FinalError{Err: fmt.Errorf("what the run is given (prompt, payload, skills, files and secrets) has %d bytes compressed, "+
-			"and a cluster takes 1 MiB: let the environment's setup fetch what is large", n)}
+			"and a cluster takes 1 MiB: have the environment's setup fetch what is large", n)}
 	}
 	return s, nil
 }

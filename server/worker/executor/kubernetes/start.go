@@ -35,7 +35,8 @@ type attempt struct {
 	name string
 	way  bool // the pod has a way out
 
-	tokens []byte // that the pod has now, by this worker; nil: it was given none, or by another worker
+	grants chan task.Grant // for the pod; it holds at most the newest
+	tokens []byte          // that the pod has now, by this worker; nil: it was given none, or by another worker
 
 	mu      sync.Mutex
 	seen    seen
@@ -50,7 +51,7 @@ func (e *Executor) Start(ctx context.Context, t *task.Task, sink task.Sink) (tas
 	}
 	defer e.unmark(t.RunID)
 	a := &attempt{
-		Executor: e, task: t, sink: sink, name: nameOf(t.RunID, t.Attempt), changed: make(chan struct{}, 1),
+		Executor: e, task: t, sink: sink, name: nameOf(t.RunID, t.Attempt), changed: make(chan struct{}, 1), grants: make(chan task.Grant, 1),
 		seen: seen{pending: e.cfg.Pending},
 	}
 	exit, err := a.execute(ctx)
@@ -115,7 +116,17 @@ func (a *attempt) make(ctx context.Context) (job *batchv1.Job, err error) {
 		return nil, errors.Join(err, a.remove(context.WithoutCancel(ctx), a.name, job.UID))
 	}
 	a.tokens = tokens
-	secret, err := a.secret(a.task, job, pod, tokens)
+	var grant []byte
+	if executor.Counts(a.task) {
+		g, err := a.task.Grants.Count(ctx, task.Counted{})
+		if err == nil {
+			grant, err = json.Marshal(g)
+		}
+		if err != nil {
+			return nil, errors.Join(err, a.remove(context.WithoutCancel(ctx), a.name, job.UID))
+		}
+	}
+	secret, err := a.secret(a.task, job, pod, tokens, grant)
 	if err != nil {
 		return nil, errors.Join(err, a.remove(ctx, a.name, job.UID))
 	}
@@ -153,11 +164,7 @@ func (a *attempt) renewTokens(ctx context.Context) {
 	for {
 		tokens, renew, err := executor.PodTokens(ctx, a.task)
 		if err == nil && !bytes.Equal(tokens, a.tokens) {
-			var patch []byte
-			patch, err = json.Marshal(map[string]any{"data": map[string][]byte{executor.TokensFile: tokens}})
-			if err == nil {
-				_, err = a.cluster.secrets.Patch(ctx, a.name, types.MergePatchType, patch, metav1.PatchOptions{})
-			}
+			err = a.change(ctx, executor.TokensFile, tokens)
 		}
 		pause := time.Until(renew)
 		if err == nil {
@@ -167,6 +174,50 @@ func (a *attempt) renewTokens(ctx context.Context) {
 		}
 		if !wait(ctx, max(pause, a.cfg.retry)) {
 			return
+		}
+	}
+}
+
+// change changes a file of the pod's secret.
+func (a *attempt) change(ctx context.Context, file string, content []byte) error {
+	patch, err := json.Marshal(map[string]any{"data": map[string][]byte{file: content}})
+	if err == nil {
+		_, err = a.cluster.secrets.Patch(ctx, a.name, types.MergePatchType, patch, metav1.PatchOptions{})
+	}
+	return err
+}
+
+// counted tells the meter what the pod has counted, and answers what the pod asks.
+func (a *attempt) counted(ctx context.Context, c task.Counted) {
+	if a.task.Grants == nil {
+		return
+	}
+	g, err := a.task.Grants.Count(ctx, c)
+	if err != nil || c.Ask == nil {
+		return // another worker reads it again, and what was granted counts
+	}
+	select {
+	case <-a.grants:
+	default:
+	}
+	a.grants <- g
+}
+
+// passGrants gives the pod what it is granted, until ctx ends.
+func (a *attempt) passGrants(ctx context.Context) {
+	for {
+		var g task.Grant
+		select {
+		case <-ctx.Done():
+			return
+		case g = <-a.grants:
+		}
+		data, err := json.Marshal(g)
+		if err == nil {
+			err = a.insist(ctx, func() error { return a.change(ctx, executor.GrantFile, data) })
+		}
+		if err != nil && ctx.Err() == nil {
+			a.logger.Warn("the pod of a run cannot be told how much more it may use", "run", a.task.RunID, "error", err)
 		}
 	}
 }

@@ -1,0 +1,77 @@
+package server
+
+import (
+	"net/url"
+	"strings"
+	"testing"
+	"testing/fstest"
+	"time"
+
+	"triphammer/server/api"
+	"triphammer/server/run/event"
+	"triphammer/server/store"
+)
+
+// TestWhatCameOfRuns: the list of runs says what each is about and what came of it, its page has that as
+// its title, and the costs of a month are summed by automation, repository and person.
+func TestWhatCameOfRuns(t *testing.T) {
+	f := newFixtureWith(t, options{files: fstest.MapFS{
+		"webhooks/github.yaml": {Data: []byte("secretName: S\nauthMode: signature\nsignatureScheme: github\n")},
+		"automations/fix.md":   {Data: []byte("---\nenvironmentId: e\ntriggers:\n- {provider: github, event: issue_created}\n---\nDo it.\n")},
+	}})
+	key := f.key("reader", "read")
+	f.github("issues", "1", `{"action":"opened","issue":{"id":5,"number":12,"title":"Login <b>fails","user":{"login":"ada","id":1}},"repository":{"id":1,"full_name":"acme/app","html_url":"https://github.com/acme/app"},"sender":{"login":"ada","id":1}}`)
+	leases, err := f.store.Leases.Claim(t.Context(), store.Claim{Worker: "w", Most: 9, Lease: time.Hour})
+	if err != nil || len(leases) != 1 {
+		t.Fatal(leases, err)
+	}
+	l := leases[0]
+	_, _, err = f.store.Usage.Record(t.Context(), l, store.Spending{Tokens: 70, CostUSD: 0.25})
+	for _, failed := range []error{
+		err, f.store.Transcripts.Append(t.Context(), l, []store.Event{{Seq: 1, At: time.Now(), Kind: event.KindFile, Data: []byte(`{"path":"a.go","change":"modified","diff":"@@\n+x\n"}`)}}),
+	} {
+		if failed != nil {
+			t.Fatal(failed)
+		}
+	}
+	if _, err := f.store.Artifacts.KeepLink(t.Context(), l, store.Artifact{RunID: l.RunID, Type: "PULL_REQUEST", Name: "Fix", URL: "https://github.com/acme/app/pull/13"}); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.store.Leases.Finish(t.Context(), l, store.Succeeded, "", nil); err != nil {
+		t.Fatal(err)
+	}
+	for query, want := range map[string]int{"": 1, "&person=github:ada": 1, "&person=github:ad": 0, "&person=github:ada+x": 0} {
+		list := read[api.List[api.Run]](t, f.get("/api/v1/agent/runs?about=true"+query, key)).Entries
+		if len(list) != want {
+			t.Fatalf("%q selects %d runs", query, len(list))
+		}
+		if want == 1 && *list[0].About != (api.RunAbout{Title: "Login <b>fails", Event: "issue_created", Files: 1}) {
+			t.Errorf("the list says %+v", list[0].About)
+		}
+	}
+	if list := read[api.List[api.Run]](t, f.get("/api/v1/agent/runs", key)).Entries; list[0].About != nil {
+		t.Errorf("nobody asked, and the list says %+v", list[0].About)
+	}
+	stats := read[api.Stats](t, f.get("/api/v1/stats?since=720h&spent=true", key))
+	one := api.SpentBy{Name: "github:acme/app", Runs: 1, Succeeded: 1, PullRequests: 1, Tokens: 70, CostUSD: 0.25}
+	if s := stats.Spent; s == nil || len(s.Repositories) != 1 || s.Repositories[0] != one || len(s.People) != 1 || s.People[0].Name != "github:ada" || len(s.Automations) != 1 || s.Automations[0].Name != "fix" || s.Total.CostUSD != 0.25 {
+		t.Errorf("%+v", s)
+	}
+	if s := read[api.Stats](t, f.get("/api/v1/stats?spent=true", f.limitedKey("elsewhere", "other", "read"))).Spent; s == nil || s.Total.Runs != 0 {
+		t.Errorf("another factory's key sees %+v", s)
+	}
+	if s := read[api.Stats](t, f.get("/api/v1/stats", key)).Spent; s != nil {
+		t.Errorf("nobody asked, and the figures have %+v", s)
+	}
+	page := reader{f, f.signIn(f.link(f.key("m", "read", "runs", "operate", "manage")))}
+	page.shows("/runs?person="+url.QueryEscape("github:ada"), 200, "fix: Login <b>fails · acme/app#12", "github.com/acme/app/pull/13 , 1 file changed", "issue_created by github:ada")
+	page.shows("/runs/"+l.RunID.String(), 200, "fix: Login <b>fails · acme/app#12", "Ended well")
+	page.shows("/costs", 200, "$0.25 for 1 run that ended, 1 of them well; they left 1 pull request, which is $0.25 for each", "github:acme/app 1 1 1 70 $0.25", "github:ada 1 1 1 70 $0.25")
+	sheet := page.get("/costs/table.csv")
+	if got := string(sheet.body); !strings.HasPrefix(got, "by,name,runs,succeeded,pull_requests,tokens,cost_usd\nAutomation,fix,1,1,1,70,0.250000\nRepository,github:acme/app,1,1,1,70,0.250000\n") {
+		t.Errorf("the table is\n%s", got)
+	}
+	if got := harmless("=1+1"); got != "'=1+1" || harmless("a=1") != "a=1" || harmless("") != "" {
+		t.Errorf("a formula becomes %q", got)
+	}
+}

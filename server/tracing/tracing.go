@@ -1,0 +1,114 @@
+// Package tracing tells a collector of OpenTelemetry what became of deliveries (SPEC 27.4): one trace from a
+// delivery through the queue, the phases of its runs, their requests to models and their tools, to
+// answers and outputs.
+//
+// Traces are made from what the store has, after a run has ended. So they cost the ingress and the
+// runs nothing, and nothing without a collector. The ids of a trace and of its spans follow from those of
+// the delivery and the runs: every server and worker knows them without being told.
+//
+// A span has names, ids, times, numbers and states. It has no payload, prompt, command, argument or
+// output: a collector is another place, with other readers.
+package tracing
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"time"
+
+	"triphammer/server/store"
+)
+
+const (
+	// every is how often the leader looks for runs that have ended.
+	every = 5 * time.Second
+	// settle is how long after its end a run is told, so that its answers are told with it.
+	settle = 5 * time.Second
+	// most is how many runs are told at once.
+	most = 50
+	// report is the name under which the store keeps up to when runs are told. No factory can have it.
+	report = "traces told"
+)
+
+// Teller sends traces to a collector.
+type Teller struct {
+	Store   *store.Store
+	Version string // of the program
+	Now     func() time.Time
+	Logger  *slog.Logger
+}
+
+// Run tells of runs that have ended, until ctx is done. One server at a time may call it: the leader.
+// What the collector does not take is tried again.
+func (t *Teller) Run(ctx context.Context) error {
+	collector, err := toCollector(t.Version)
+	if err != nil {
+		return err
+	}
+	from, err := t.from(ctx)
+	if err != nil {
+		return err
+	}
+	tick, failed := time.NewTicker(every), false
+	defer tick.Stop()
+	for {
+		to, err := t.tell(ctx, from, collector.send)
+		if ctx.Err() != nil {
+			return nil
+		}
+		if err != nil && !failed {
+			t.Logger.Error("the collector of traces takes nothing; this is tried again", "error", err)
+		}
+		if failed = err != nil; !failed && to.After(from) {
+			from = to
+			if err := t.Store.Applies.SetReport(ctx, report, []byte(from.Format(time.RFC3339Nano))); err != nil {
+				t.Logger.Error("it could not be kept up to when runs are traced: some may be traced twice", "error", err)
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+	}
+}
+
+// from is the time up to which the last leader has told of runs; now, if none has.
+func (t *Teller) from(ctx context.Context) (time.Time, error) {
+	all, err := t.Store.Applies.Reports(ctx)
+	if err != nil || len(all[report]) == 0 {
+		return t.Now(), err
+	}
+	return time.Parse(time.RFC3339Nano, string(all[report]))
+}
+
+// tell tells of the runs that ended after a time, and returns the time up to which it has.
+func (t *Teller) tell(ctx context.Context, from time.Time, send func(context.Context, []span) error) (to time.Time, err error) {
+	q := store.RunQuery{States: []store.RunState{store.Succeeded, store.FailedRun, store.Cancelled}, UpdatedAfter: from, Sort: store.ByUpdated, Ascending: true, Limit: most}
+	runs, err := t.Store.Runs.List(ctx, q)
+	if err != nil {
+		return from, err
+	}
+	var spans []span
+	to = from
+	for _, r := range runs {
+		if r.FinishedAt.After(t.Now().Add(-settle)) {
+			break
+		}
+		if !r.FinishedAt.After(from) {
+			continue // it is told; its row has changed since
+		}
+		if r.UpdatedAt.After(to) {
+			to = r.UpdatedAt
+		}
+		of, err := t.trace(ctx, r)
+		if err != nil && !errors.Is(err, store.ErrDamaged) {
+			return from, err
+		}
+		spans = append(spans, of...)
+	}
+	if len(spans) == 0 {
+		return to, nil
+	}
+	return to, send(ctx, spans)
+}
