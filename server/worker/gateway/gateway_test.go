@@ -296,7 +296,7 @@ func (w *gatewayWorld) git(dir string, args ...string) (string, error) {
 
 // inside runs a program as inside the walls: with the settings of the gateway alone.
 func (w *gatewayWorld) inside(dir, program string, args ...string) (string, error) {
-	settings := filepath.Join(w.root, "gitconfig")
+	settings := filepath.Join(w.t.TempDir(), "gitconfig") // its own, because programs run side by side
 	if err := os.WriteFile(settings, []byte(w.gateway.Settings(w.address)), 0o600); err != nil {
 		w.t.Fatal(err)
 	}
