@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"io"
 	"mime"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/gin-gonic/gin"
 
+	"triphammer/factory/native"
 	"triphammer/server/access"
 	"triphammer/server/api"
 	"triphammer/server/run/event"
@@ -31,7 +33,10 @@ func (s *Server) showArtifact(a *store.Artifact) api.Artifact {
 		case event.ArtifactReference:
 			shown.Data.ReferenceType = "link"
 		case event.ArtifactPullRequest:
-			shown.Data.Status = "unknown"
+			shown.Data.Status, shown.Data.Outcome = cmp.Or(a.Outcome, "unknown"), a.Outcome
+			if a.Outcome == store.MergedWithChanges {
+				shown.Data.Status = native.PullMerged
+			}
 		}
 		return shown
 	}

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"context"
 	"net/url"
 	"strings"
 	"testing"
@@ -45,7 +46,7 @@ func TestWhatCameOfRuns(t *testing.T) {
 		if len(list) != want {
 			t.Fatalf("%q selects %d runs", query, len(list))
 		}
-		if want == 1 && *list[0].About != (api.RunAbout{Title: "Login <b>fails", Event: "issue_created", Files: 1}) {
+		if want == 1 && *list[0].About != (api.RunAbout{Title: "Login <b>fails", Event: "issue_created", Files: 1, Outcome: "open"}) {
 			t.Errorf("the list says %+v", list[0].About)
 		}
 	}
@@ -66,11 +67,35 @@ func TestWhatCameOfRuns(t *testing.T) {
 	page := reader{f, f.signIn(f.link(f.key("m", "read", "runs", "operate", "manage")))}
 	page.shows("/runs?person="+url.QueryEscape("github:ada"), 200, "fix: Login <b>fails · acme/app#12", "github.com/acme/app/pull/13 , 1 file changed", "issue_created by github:ada")
 	page.shows("/runs/"+l.RunID.String(), 200, "fix: Login <b>fails · acme/app#12", "Ended well")
-	page.shows("/costs", 200, "$0.25 for 1 run that ended, 1 of them well; they left 1 pull request, which is $0.25 for each", "github:acme/app 1 1 1 70 $0.25", "github:ada 1 1 1 70 $0.25")
+	page.shows("/costs", 200, "$0.25 for 1 run that ended, 1 of them well; they opened 1 pull request, which is $0.25 for each", "github:acme/app 1 1 1 0 70 $0.25", "github:ada 1 1 1 0 70 $0.25")
 	sheet := page.get("/costs/table.csv")
-	if got := string(sheet.body); !strings.HasPrefix(got, "by,name,runs,succeeded,pull_requests,tokens,cost_usd\nAutomation,fix,1,1,1,70,0.250000\nRepository,github:acme/app,1,1,1,70,0.250000\n") {
+	if got := string(sheet.body); !strings.HasPrefix(got, "by,name,runs,succeeded,pull_requests,merged,merged_unchanged,tokens,cost_usd\nAutomation,fix,1,1,1,0,0,70,0.250000\nRepository,github:acme/app,1,1,1,0,0,70,0.250000\n") {
 		t.Errorf("the table is\n%s", got)
 	}
+	// The pull request is merged, and a delivery that nothing wants says so.
+	ctx, stop := context.WithCancel(t.Context())
+	indexed := make(chan error)
+	go func() { indexed <- f.parts.Delivery.IndexSubjects(ctx) }()
+	f.github("pull_request", "2", `{"action":"closed","pull_request":{"id":6,"number":13,"html_url":"https://github.com/acme/app/pull/13","state":"closed","merged":true,"head":{"sha":"`+strings.Repeat("a", 40)+`"}},"repository":{"id":1,"full_name":"acme/app","html_url":"https://github.com/acme/app"}}`)
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
+		is := read[api.Run](t, f.get("/api/v1/agent/runs/"+l.RunID.String(), key)).About.Outcome
+		if is == "merged" {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("what came of the run is %q", is)
+		}
+	}
+	stop()
+	if err := <-indexed; err != nil {
+		t.Error(err)
+	}
+	if got := read[api.FactoryMetrics](t, f.get("/api/v1/factory/default/metrics", key)); got.RunCount != 1 || got.PRCount != 1 || got.MergedPRs != 1 {
+		t.Errorf("%d runs, %d pull requests, %d merged", got.RunCount, got.PRCount, got.MergedPRs)
+	}
+	page.shows("/runs", 200, "github.com/acme/app/pull/13 merged")
+	page.shows("/runs/"+l.RunID.String(), 200, "pull/13 ( merged )", "pull request, merged")
+	page.shows("/costs", 200, "they opened 1 pull request, and 1 of these was merged: $0.25 for each merged pull request, 1 without a person's commit", "github:acme/app 1 1 1 1 70 $0.25")
 	if got := harmless("=1+1"); got != "'=1+1" || harmless("a=1") != "a=1" || harmless("") != "" {
 		t.Errorf("a formula becomes %q", got)
 	}

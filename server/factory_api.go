@@ -229,7 +229,11 @@ func (s *Server) factoryMetrics(ctx context.Context, c *call, f access.Factory) 
 	for _, n := range stats.Total.Runs {
 		shown.RunCount += n
 	}
-	return shown, nil
+	spent, err := c.Spent(ctx, stats.Since, now.Add(-span.ended), f.Name)
+	for _, s := range spent {
+		shown.PRCount, shown.MergedPRs = shown.PRCount+s.PullRequests, shown.MergedPRs+s.Merged
+	}
+	return shown, err
 }
 
 func (s *Server) syncStatus(ctx context.Context, c *call, f access.Factory) (shown api.SyncStatus, err error) {

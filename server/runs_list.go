@@ -404,9 +404,35 @@ func tellOfRuns(ctx context.Context, c *call, all []access.Run, shown []api.Run)
 				shown[i].About.Answer = a.Status
 			}
 		}
+		shown[i].About.Outcome = outcomeOf(r.Run, shown[i])
 	}
 	return nil
 }
+
+// outcomeOf is what came of a run (SPEC 27.1): of its pull request, if it opened one; of several, the best.
+func outcomeOf(r *store.Run, shown api.Run) string {
+	if !r.State.Terminal() {
+		return ""
+	}
+	best := len(pullOutcomes)
+	for _, a := range shown.Artifacts {
+		if a.Type == event.ArtifactPullRequest {
+			best = min(best, slices.Index(pullOutcomes, cmp.Or(a.Data.Outcome, native.PullOpen)))
+		}
+	}
+	switch {
+	case best < len(pullOutcomes):
+		return pullOutcomes[best]
+	case r.State != store.Succeeded:
+		return "failed"
+	case shown.About.Answer == store.AnswerDelivered:
+		return "answered"
+	}
+	return "nothing"
+}
+
+// pullOutcomes are the values of store.Artifact.Outcome, the best first.
+var pullOutcomes = []string{native.PullMerged, store.MergedWithChanges, native.PullOpen, native.PullClosed}
 
 // outputsOf adds to runs what their agents asked for.
 func outputsOf(ctx context.Context, all []access.Run, shown []api.Run) error {

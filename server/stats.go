@@ -102,6 +102,7 @@ func showSpent(all []store.Spent) *api.Spent {
 		}
 		for _, sum := range sums {
 			sum.Runs, sum.Succeeded, sum.PullRequests = sum.Runs+s.Runs, sum.Succeeded+s.Succeeded, sum.PullRequests+s.PullRequests
+			sum.Merged, sum.Unchanged = sum.Merged+s.Merged, sum.Unchanged+s.Unchanged
 			sum.Tokens, sum.CostUSD = sum.Tokens+s.Tokens, sum.CostUSD+s.CostUSD
 		}
 	}

@@ -124,7 +124,7 @@ func chapters(deliveries []api.Delivery, runs []api.Run, pulls []*store.Artifact
 	}
 	for _, p := range pulls {
 		all = append(all, api.Chapter{At: p.CreatedAt, PullRequest: &api.PullRequest{
-			ID: p.ID.String(), URL: p.URL, Name: p.Name, RunID: p.RunID.String(), CreatedAt: p.CreatedAt,
+			Outcome: p.Outcome, ID: p.ID.String(), URL: p.URL, Name: p.Name, RunID: p.RunID.String(), CreatedAt: p.CreatedAt,
 		}})
 	}
 	for i, a := range answers {

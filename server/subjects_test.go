@@ -17,7 +17,7 @@ import (
 func (f *fixture) about(subject string) {
 	f.t.Helper()
 	f.store.Subjects.Forget()
-	if err := f.store.Subjects.Index(f.t.Context(), func(*store.Delivery, []byte) []string { return []string{subject} }); err != nil {
+	if err := f.store.Subjects.Index(f.t.Context(), func(*store.Delivery, []byte) ([]string, store.PullState) { return []string{subject}, store.PullState{} }); err != nil {
 		f.t.Fatal(err)
 	}
 }

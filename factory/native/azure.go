@@ -79,6 +79,10 @@ var azureDevOps = &Sender{
 		Text: either(at("resource.comment.content"), azureField("System.History")),
 	},
 	title: either(at("resource.title"), at("resource.pullRequest.title"), azureField("System.Title")),
+	pull: &pull{ // the event git.pullrequest.merged is a merge that was tried
+		is: Condition{Source: at("resource.pullRequestId")}, page: at("resource._links.web.href"), commit: at("resource.lastMergeSourceCommit.commitId"), state: at("resource.status"),
+		outcomes: map[string]string{"active": PullOpen, "completed": PullMerged, "abandoned": PullClosed},
+	},
 	heads: []head{
 		azureHead("resource"), azureHead("resource.pullRequest"),
 		{what: "pushed commit", commit: at("resource.refUpdates[].newObjectId"), branch: at("resource.refUpdates[].name"), origins: azureOrigins("resource"), own: true},

@@ -117,6 +117,10 @@ var github = &Sender{
 		Subject: githubNumber("issue.number"), By: githubPerson, Public: true, Text: at("comment.body"),
 	},
 	title: first("issue.title", "pull_request.title"),
+	pull: &pull{
+		is: githubEvent("pull_request"), page: at("pull_request.html_url"), commit: at("pull_request.head.sha"), state: githubPullState,
+		outcomes: map[string]string{"open": PullOpen, PullMerged: PullMerged, "closed": PullClosed},
+	},
 	heads: []head{
 		{ // the merge is the repository's own, whoever made the pull request
 			what: "merged pull request", when: []Condition{{Source: at("pull_request.merged"), OneOf: []string{"true"}}},

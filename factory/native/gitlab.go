@@ -68,6 +68,10 @@ var gitlab = &Sender{
 		Subject: gitlabNoted, By: gitlabPerson, Public: true, Text: at("object_attributes.note"),
 	},
 	title: first("issue.title", "merge_request.title", "object_attributes.title"),
+	pull: &pull{
+		is: gitlabKind("merge_request"), page: at("object_attributes.url"), commit: at("object_attributes.last_commit.id"), state: at("object_attributes.state"),
+		outcomes: map[string]string{"opened": PullOpen, "merged": PullMerged, "closed": PullClosed},
+	},
 	heads: []head{
 		{ // the merge is the project's own, whoever made the merge request
 			what: "merged merge request", when: []Condition{gitlabKind("merge_request"), {Source: at("object_attributes.state"), OneOf: []string{"merged"}}},

@@ -53,10 +53,12 @@ type Sender struct {
 	// it: a delivery that arrives is not read for it.
 	heads []head
 
+	pull *pull // where the state of a pull request is; nil: nowhere. It is read for the index of subjects.
+
 	title Source // what its service calls the subject of an event; like heads, only lists and pages ask for it
 
 	reader     *node // of all places that the events look at
-	headReader *node // of all places that heads and title look at
+	headReader *node // of all places that heads, pull and title look at
 }
 
 // Event is something that happens at a sender.
@@ -180,6 +182,9 @@ func table(rows ...*Sender) []*Sender {
 		}
 		for i := range s.heads {
 			s.heads[i].eachSource(s.headReader.addSource)
+		}
+		if s.pull != nil {
+			s.pull.eachSource(s.headReader.addSource)
 		}
 		s.headReader.addSource(s.title)
 	}

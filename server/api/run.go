@@ -74,6 +74,9 @@ type RunAbout struct {
 	Event  string `json:"event,omitempty"`  // what happened that started it, as the sender names it
 	Files  int64  `json:"files,omitempty"`  // how many files of its transcript it changed, in all attempts
 	Answer string `json:"answer,omitempty"` // the status of its answer, as in Answer.Status
+	// Outcome is what came of a run that has ended: merged, merged_with_changes, open or closed (its pull
+	// request), failed, answered or nothing.
+	Outcome string `json:"outcome,omitempty"`
 }
 
 // RunDetail has the fields of a run that lists leave out.
@@ -186,7 +189,8 @@ type ArtifactData struct {
 
 	URL           string `json:"url,omitempty"` // only of a link
 	ReferenceType string `json:"reference_type,omitempty"`
-	Status        string `json:"status,omitempty"` // only of a pull request, and always unknown, because the server does not ask
+	Status        string `json:"status,omitempty"`  // only of a pull request: open, merged or closed, as its sender's deliveries say; unknown: they say nothing
+	Outcome       string `json:"outcome,omitempty"` // only of a pull request: as Status, but merged_with_changes if a person put commits into it before the merge
 	Title         string `json:"title,omitempty"`
 }
 

@@ -38,6 +38,8 @@ type SpentBy struct {
 	Runs         int64   `json:"runs"`
 	Succeeded    int64   `json:"succeeded"`
 	PullRequests int64   `json:"pull_requests"`
+	Merged       int64   `json:"merged"`           // of PullRequests
+	Unchanged    int64   `json:"merged_unchanged"` // of Merged: without a person's commit
 	Tokens       int64   `json:"tokens"`
 	CostUSD      float64 `json:"cost_usd"`
 }
@@ -70,7 +72,9 @@ type FactoryMetrics struct {
 	Stats
 	AsOf       time.Time `json:"as_of"`
 	FactoryUID string    `json:"factory_uid"`
-	RunCount   int64     `json:"run_count"` // number of ended runs
+	RunCount   int64     `json:"run_count"`       // number of ended runs
+	PRCount    int64     `json:"pr_count"`        // number of pull requests that they opened
+	MergedPRs  int64     `json:"merged_pr_count"` // of these
 }
 
 // StatsTime are the figures of an hour or a day.

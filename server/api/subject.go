@@ -55,7 +55,8 @@ type Answer struct {
 
 // PullRequest is a pull request that a run left.
 type PullRequest struct {
-	ID        string    `json:"id"` // of the artifact
+	Outcome   string    `json:"outcome,omitempty"` // as in ArtifactData
+	ID        string    `json:"id"`                // of the artifact
 	URL       string    `json:"url"`
 	Name      string    `json:"name"`
 	RunID     string    `json:"run_id"`

@@ -7,6 +7,7 @@ import (
 
 	"triphammer/server/api"
 	"triphammer/server/run/event"
+	"triphammer/server/store"
 )
 
 var costRoutes = []Route{get("/costs", costsPage), get("/costs/table.csv", costSheet)}
@@ -74,7 +75,18 @@ func per(usd float64, n int64) string {
 	return event.USD(usd / float64(n))
 }
 
-func init() { functions["per"] = per }
+// pullWord is what became of a pull request, in words.
+func pullWord(outcome string) string {
+	switch outcome {
+	case store.MergedWithChanges:
+		return "merged with a person's commits"
+	case "closed":
+		return "closed without a merge"
+	}
+	return outcome
+}
+
+func init() { functions["per"], functions["pullWord"] = per, pullWord }
 
 func costsPage(v *Visit) (page Costs, err error) {
 	if page.Page, err = v.Page("Costs"); err != nil {
@@ -99,11 +111,11 @@ func (Sheet) template() *template.Template { return nil }
 
 func costSheet(v *Visit) (Sheet, error) {
 	page, err := costsPage(v)
-	sheet := Sheet{"costs.csv", [][]string{{"by", "name", "runs", "succeeded", "pull_requests", "tokens", "cost_usd"}}}
+	sheet := Sheet{"costs.csv", [][]string{{"by", "name", "runs", "succeeded", "pull_requests", "merged", "merged_unchanged", "tokens", "cost_usd"}}}
 	for _, t := range page.Tables() {
 		for _, r := range t.Rows {
 			row := []string{t.By, r.Name}
-			for _, n := range []int64{r.Runs, r.Succeeded, r.PullRequests, r.Tokens} {
+			for _, n := range []int64{r.Runs, r.Succeeded, r.PullRequests, r.Merged, r.Unchanged, r.Tokens} {
 				row = append(row, strconv.FormatInt(n, 10))
 			}
 			sheet.Rows = append(sheet.Rows, append(row, strconv.FormatFloat(r.CostUSD, 'f', 6, 64)))

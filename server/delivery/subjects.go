@@ -2,11 +2,13 @@ package delivery
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"time"
 
 	"triphammer/factory/match"
 	"triphammer/factory/native"
+	"triphammer/server/run"
 	"triphammer/server/store"
 )
 
@@ -21,7 +23,9 @@ func (s *Service) IndexSubjects(ctx context.Context) error {
 	defer tick.Stop()
 	failed := false
 	for {
-		err := s.cfg.Store.Subjects.Index(ctx, s.subjectsOf)
+		err := s.cfg.Store.Subjects.Index(ctx, func(d *store.Delivery, body []byte) ([]string, store.PullState) {
+			return s.subjectsOf(d, body), s.pullOf(ctx, d, body)
+		})
 		if ctx.Err() != nil {
 			return nil
 		}
@@ -35,6 +39,48 @@ func (s *Service) IndexSubjects(ctx context.Context) error {
 		case <-tick.C:
 		}
 	}
+}
+
+// pullOf is what a delivery says of a pull request that a run opened (SPEC 27.1).
+func (s *Service) pullOf(ctx context.Context, d *store.Delivery, body []byte) (is store.PullState) {
+	hook, ok := s.cfg.Live.Webhook(d.WebhookUID)
+	if !ok || d.Outcome != store.Accepted || hook.Def.Sender() == nil {
+		return is
+	}
+	pull, ok := hook.Def.Sender().PullRequest(native.Delivery{Header: d.Headers, Body: body})
+	if !ok {
+		return is
+	}
+	is = store.PullState{URL: pull.URL, Outcome: pull.Outcome}
+	if pull.Outcome == native.PullMerged {
+		changed, err := s.changed(ctx, d, pull)
+		if err != nil {
+			s.cfg.Logger.Error("whether a person changed a pull request before its merge could not be read; it counts as unchanged", "delivery", d.ID, "error", err)
+		}
+		if changed {
+			is.Outcome = store.MergedWithChanges
+		}
+	}
+	return is
+}
+
+// changed tells whether a pull request was merged with a commit as its head that no run pushed. Without
+// a push of a run, nothing says so: the agent pushed with a credential of its own.
+func (s *Service) changed(ctx context.Context, d *store.Delivery, pull native.PullRequest) (bool, error) {
+	r, err := s.cfg.Store.Artifacts.RunByReference(ctx, pull.URL, d.Factory)
+	if errors.Is(err, store.ErrNotFound) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	pushed, err := run.Pushed(ctx, s.cfg.Store, r.Factory, r.Automation, d.ReceivedAt)
+	for _, p := range pushed {
+		if p.New == pull.Commit {
+			return false, err
+		}
+	}
+	return len(pushed) > 0, err
 }
 
 // subjectsOf are the subjects of an accepted delivery by the live definitions of its webhook: those of

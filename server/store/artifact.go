@@ -33,6 +33,9 @@ type Artifact struct {
 	MediaType string
 	Size      int64
 	Sum       [sha256.Size]byte
+	// Outcome is what became of a pull request, as far as deliveries say (SPEC 27.1): open, merged,
+	// merged_with_changes or closed; empty: nothing says.
+	Outcome   string
 	CreatedAt time.Time
 
 	file string
@@ -114,24 +117,40 @@ func (s *Artifacts) add(ctx context.Context, l Lease, a Artifact) (Artifact, err
 		if err := s.store.Leases.fenced(tx, l, "UPDATE runs SET updated_at = $1", s.stamp(tx)); err != nil {
 			return err
 		}
-		if a.ID == 0 {
-			a.ID = ArtifactID(tx.NextID())
-		}
 		a.RunID, a.CreatedAt = l.RunID, timeOf(micros(at))
-		return tx.Exec(`INSERT INTO artifacts (id, run_id, type, name, url, media_type, size, file, sum, created_at)
-			VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)`,
-			a.ID, a.RunID, a.Type, a.Name, a.URL, a.MediaType, a.Size, a.file, a.Sum[:], micros(at))
+		return s.insert(tx, &a)
 	})
 	return a, err
 }
 
-const artifactColumns = "SELECT id, run_id, type, name, url, media_type, size, file, sum, created_at FROM artifacts"
+func (s *Artifacts) insert(tx *engine.Tx, a *Artifact) error {
+	if a.ID == 0 {
+		a.ID = ArtifactID(tx.NextID())
+	}
+	return tx.Exec(`INSERT INTO artifacts (id, run_id, type, name, url, media_type, size, file, sum, created_at)
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)`,
+		a.ID, a.RunID, a.Type, a.Name, a.URL, a.MediaType, a.Size, a.file, a.Sum[:], micros(a.CreatedAt))
+}
+
+// MergedWithChanges is the Artifact.Outcome of a pull request into which a person put commits before its merge.
+const MergedWithChanges = "merged_with_changes"
+
+// PullState is what a delivery says of a pull request.
+type PullState struct{ URL, Outcome string }
+
+// became records what became of a pull request that runs of a factory opened.
+func (s *Artifacts) became(tx *engine.Tx, factory string, p PullState) error {
+	return tx.Exec(`UPDATE artifacts SET outcome = $1 WHERE url = $2 AND url <> '' AND type = 'PULL_REQUEST' AND outcome <> $1
+		AND run_id IN (SELECT id FROM runs WHERE factory = $3)`, p.Outcome, p.URL, factory)
+}
+
+const artifactColumns = "SELECT id, run_id, type, name, url, media_type, size, file, sum, outcome, created_at FROM artifacts"
 
 func scanArtifact(rows *sql.Rows) (*Artifact, error) {
 	var a Artifact
 	var sum []byte
 	var at int64
-	err := rows.Scan(&a.ID, &a.RunID, &a.Type, &a.Name, &a.URL, &a.MediaType, &a.Size, &a.file, &sum, &at)
+	err := rows.Scan(&a.ID, &a.RunID, &a.Type, &a.Name, &a.URL, &a.MediaType, &a.Size, &a.file, &sum, &a.Outcome, &at)
 	copy(a.Sum[:], sum)
 	a.CreatedAt = timeOf(at)
 	return &a, err

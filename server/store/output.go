@@ -309,8 +309,16 @@ func (s *Outputs) Begin(ctx context.Context, o *Output, until time.Time) (taken 
 // Save records how a turn went, unless another server has the turn meanwhile.
 func (s *Outputs) Save(ctx context.Context, o Output) error {
 	return s.Do(ctx, func(tx *engine.Tx) error {
-		return tx.Exec("UPDATE outputs SET due_at = $1, attempts = $2, uncertain = $3, posted = $4, status = $5, detail = $6, updated_at = $7 WHERE run_id = $8 AND seq = $9 AND turn = $10",
+		n, err := tx.ExecCount("UPDATE outputs SET due_at = $1, attempts = $2, uncertain = $3, posted = $4, status = $5, detail = $6, updated_at = $7 WHERE run_id = $8 AND seq = $9 AND turn = $10",
 			micros(o.DueAt), o.Attempts, number(o.Uncertain), o.Posted, o.Status, o.Detail, micros(s.Now()), int64(o.RunID), o.Seq, o.Turn)
+		if err != nil || n == 0 || o.Kind != output.Pull || o.Status != OutputDone || o.Link() == "" {
+			return err
+		}
+		title := ""
+		if r, err := output.Parse([]byte(o.Request)); err == nil {
+			title = r.Title
+		}
+		return s.store.Artifacts.insert(tx, &Artifact{RunID: o.RunID, Type: "PULL_REQUEST", Name: title, URL: o.Link(), CreatedAt: s.Now()})
 	})
 }
 

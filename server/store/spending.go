@@ -234,20 +234,23 @@ type Spent struct {
 	Person, Creator, CreatorKind  string
 	Subject                       string
 	Runs, Succeeded, PullRequests int64
+	Merged, Unchanged             int64 // of PullRequests: those that were merged, and of them those without a person's commit
 	Spending
 }
+
+const pullsOf = " FROM artifacts WHERE run_id = runs.id AND type = 'PULL_REQUEST'"
 
 // Spent sums what the runs that ended in a time used and left, of a factory, or of all if it is empty. It
 // reads all these runs.
 func (s *Usage) Spent(ctx context.Context, since, until time.Time, factory string) ([]Spent, error) {
 	return engine.List(ctx, s.DB, func(rows *sql.Rows) (r Spent, err error) {
 		var micro int64
-		err = rows.Scan(&r.Factory, &r.Automation, &r.Person, &r.Creator, &r.CreatorKind, &r.Subject, &r.Runs, &r.Succeeded, &r.PullRequests, &r.Tokens, &micro)
+		err = rows.Scan(&r.Factory, &r.Automation, &r.Person, &r.Creator, &r.CreatorKind, &r.Subject, &r.Runs, &r.Succeeded, &r.PullRequests, &r.Merged, &r.Unchanged, &r.Tokens, &micro)
 		r.CostUSD = float64(micro) / 1e6
 		return r, err
 	}, `SELECT factory, automation, person, creator_name, creator_kind,
 		coalesce((SELECT min(s.subject) FROM subjects s WHERE s.id = runs.id), subject) AS about, count(*), sum(CASE WHEN state = 'SUCCEEDED' THEN 1 ELSE 0 END),
-		sum((SELECT count(*) FROM artifacts WHERE run_id = runs.id AND type = 'PULL_REQUEST')), sum(tokens), sum(cost_micros)
+		sum((SELECT count(DISTINCT url)`+pullsOf+`)), sum((SELECT count(DISTINCT url)`+pullsOf+` AND outcome IN ('merged', 'merged_with_changes'))), sum((SELECT count(DISTINCT url)`+pullsOf+` AND outcome = 'merged')), sum(tokens), sum(cost_micros)
 		FROM runs WHERE `+ended+` AND updated_at >= $1 AND updated_at <= $2 AND ($3 = '' OR factory = $3)
 		GROUP BY factory, automation, person, creator_name, creator_kind, about`, micros(since), micros(until), factory)
 }

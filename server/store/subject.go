@@ -60,10 +60,11 @@ const (
 )
 
 // Index adds the deliveries and runs that are not in the index yet. The subjects of a delivery are
-// those of its runs and those that of tells, which gets the delivery and its body. A run without a
+// those of its runs and those that of tells, which gets the delivery and its body, and also tells what
+// became of a pull request. A run without a
 // subject has those of its delivery, or of the first run of its conversation. One process at a
 // time may call it: the leader. Data that comes meanwhile is left for the next call.
-func (s *Subjects) Index(ctx context.Context, of func(d *Delivery, body []byte) []string) error {
+func (s *Subjects) Index(ctx context.Context, of Tells) error {
 	mark, err := s.store.Mark(ctx) // first: everything up to it is committed
 	if err != nil {
 		return err
@@ -110,15 +111,20 @@ func (s *Subjects) Index(ctx context.Context, of func(d *Delivery, body []byte) 
 // written it.
 func (s *Subjects) Forget() { s.upTo = 0 }
 
-// subjectEntry is a row of the index. Table is where the row with its id is.
+// Tells is what a delivery says: what it is about, and what became of a pull request; empty: nothing.
+type Tells func(d *Delivery, body []byte) (subjects []string, pull PullState)
+
+// subjectEntry is a row of the index. Table is where the row with its id is. Without a subject, it is
+// what became of a pull request.
 type subjectEntry struct {
 	subject, factory string
 	id               int64
 	table            string
+	pull             PullState
 }
 
 // read finds the subjects of deliveries and runs after an id, up to the id next.
-func (s *Subjects) read(ctx context.Context, from, to int64, of func(*Delivery, []byte) []string) (next int64, entries []subjectEntry, n int, err error) {
+func (s *Subjects) read(ctx context.Context, from, to int64, of Tells) (next int64, entries []subjectEntry, n int, err error) {
 	next = to
 	deliveries, err := engine.List(ctx, s.DB, scanDelivery, "SELECT "+deliveryColumns+" FROM deliveries WHERE id > $1 AND id <= $2 ORDER BY id LIMIT $3", from, to, subjectsPage)
 	if err != nil {
@@ -150,8 +156,12 @@ func (s *Subjects) read(ctx context.Context, from, to int64, of func(*Delivery, 
 	}
 	for _, d := range deliveries {
 		if body, kept := bodies[d.ID]; kept {
-			for _, subject := range of(d, body) {
-				add(subjectEntry{subject, d.Factory, int64(d.ID), "deliveries"})
+			subjects, pull := of(d, body)
+			for _, subject := range subjects {
+				add(subjectEntry{subject: subject, factory: d.Factory, id: int64(d.ID), table: "deliveries"})
+			}
+			if pull.URL != "" {
+				entries = append(entries, subjectEntry{factory: d.Factory, pull: pull})
 			}
 		}
 	}
@@ -159,9 +169,9 @@ func (s *Subjects) read(ctx context.Context, from, to int64, of func(*Delivery, 
 	for _, r := range runs {
 		switch origin := r.origin(); {
 		case r.subject != "":
-			add(subjectEntry{r.subject, r.factory, r.id, "runs"})
+			add(subjectEntry{subject: r.subject, factory: r.factory, id: r.id, table: "runs"})
 			if r.delivery != 0 {
-				add(subjectEntry{r.subject, r.factory, r.delivery, "deliveries"})
+				add(subjectEntry{subject: r.subject, factory: r.factory, id: r.delivery, table: "deliveries"})
 			}
 		case origin != 0 && origin <= from:
 			before = append(before, origin)
@@ -174,7 +184,7 @@ func (s *Subjects) read(ctx context.Context, from, to int64, of func(*Delivery, 
 	for _, r := range runs {
 		if origin := r.origin(); r.subject == "" && origin != 0 {
 			for _, subject := range append(slices.Clip(known[origin]), indexed[origin]...) {
-				add(subjectEntry{subject, r.factory, r.id, "runs"})
+				add(subjectEntry{subject: subject, factory: r.factory, id: r.id, table: "runs"})
 			}
 		}
 	}
@@ -207,6 +217,9 @@ func (s *Subjects) write(ctx context.Context, entries []subjectEntry, upTo int64
 const newestOf = "SELECT coalesce(max(id), 0) FROM subjects WHERE subject = $1 AND factory = $2"
 
 func (s *Subjects) add(tx *engine.Tx, e subjectEntry) error {
+	if e.subject == "" {
+		return s.store.Artifacts.became(tx, e.factory, e.pull)
+	}
 	var newest int64
 	if err := tx.Row(newestOf, []any{e.subject, e.factory}, &newest); err != nil {
 		return err

@@ -45,7 +45,8 @@ type keeper struct {
 	hide    *secret.Redactor
 	hidden  func(string) string
 
-	again []*store.Artifact // the artifacts of this attempt that another worker has kept
+	links map[string]event.Artifact // by address: what the gateway opened and the agent names too is kept once
+	again []*store.Artifact         // the artifacts of this attempt that another worker has kept
 
 	mu    sync.Mutex // one at a time, so that the limits hold
 	count int
@@ -54,7 +55,7 @@ type keeper struct {
 
 // keeper makes the keeper of an attempt, which also keeps the pushes of the task that wait for a person.
 func (a *attempt) keeper(ctx context.Context, t *transcript, work *task.Task) *keeper {
-	k := &keeper{ctx: ctx, manager: a.manager, lease: a.lease, hide: t.hide, hidden: t.hidden}
+	k := &keeper{ctx: ctx, manager: a.manager, lease: a.lease, hide: t.hide, hidden: t.hidden, links: make(map[string]event.Artifact)}
 	work.Pushes.Stage = k.pack
 	kept, err := a.manager.cfg.Store.Artifacts.Of(ctx, a.lease.RunID) // of an earlier attempt
 	if err != nil {
@@ -222,6 +223,9 @@ func (k *keeper) link(a event.Artifact) (event.Artifact, error) {
 		a.Type = event.ArtifactPullRequest
 	}
 	a.Name = event.Line(a.Name, maxArtifactName/4)
+	if before, ok := k.links[a.URL]; ok {
+		return before, nil
+	}
 	if before, ok := k.keptBefore(a); ok {
 		return before, nil
 	}
@@ -232,6 +236,7 @@ func (k *keeper) link(a event.Artifact) (event.Artifact, error) {
 	if err == nil {
 		k.count++
 		a.ID = kept.ID.String()
+		k.links[a.URL] = a
 	}
 	return a, err
 }

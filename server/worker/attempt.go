@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"triphammer/factory"
+	"triphammer/schema/output"
 	"triphammer/server/run"
 	"triphammer/server/run/event"
 	"triphammer/server/run/task"
@@ -376,8 +377,14 @@ type sink struct {
 	keep       *keeper
 }
 
-// Add implements task.Sink.
-func (s sink) Add(e event.Event) { s.transcript.add(e) }
+// Add implements task.Sink. A pull request that the gateway opened is a link that the run leaves.
+func (s sink) Add(e event.Event) {
+	s.transcript.add(e)
+	if r, is := e.(event.Request); is && strings.HasPrefix(r.Done, "http") {
+		asked, _ := output.Parse([]byte(r.Request))
+		_ = s.Keep(event.Artifact{Name: asked.Title, URL: r.Done}, nil) // the transcript says if it is not kept
+	}
+}
 
 // cutShort is added to the message of a run whose agent had ended before its server or worker
 // stopped.

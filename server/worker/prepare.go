@@ -9,11 +9,9 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"net/url"
 	"os"
 	"slices"
 	"strings"
-	"time"
 
 	"triphammer/factory/native"
 	"triphammer/schema/output"
@@ -311,12 +309,6 @@ func workerSecrets(can *run.Capabilities, s *run.Spec) map[string]secret.Value {
 	return values
 }
 
-// Which pushes of earlier runs a run may replace.
-const (
-	pushedTime = 30 * 24 * time.Hour
-	maxPushed  = 500
-)
-
 // pushes tells whether a run can push by its gateway.
 func pushes(t *task.Task) bool {
 	return slices.ContainsFunc(t.Repositories, func(r task.Repository) bool { return r.Secret != "" && !r.ReadOnly })
@@ -324,7 +316,7 @@ func pushes(t *task.Task) bool {
 
 // earlierPushes finds what runs of the same automation, and earlier attempts of this run, pushed, if the
 // run can push.
-func (a *attempt) earlierPushes(ctx context.Context, row *store.Run, spec *run.Spec, t *task.Task) error {
+func (a *attempt) earlierPushes(ctx context.Context, row *store.Run, spec *run.Spec, t *task.Task) (err error) {
 	t.Pushes.Outputs = spec.Outputs
 	if len(spec.Outputs) > 0 {
 		place, err := a.manager.cfg.Store.Outputs.Place(ctx, row.ID)
@@ -351,28 +343,8 @@ func (a *attempt) earlierPushes(ctx context.Context, row *store.Run, spec *run.S
 			}
 		}
 	}
-	made, err := m.cfg.Store.Outputs.Pushed(ctx, row.Factory, row.Automation, m.cfg.Now().Add(-pushedTime), maxPushed)
-	if err != nil {
-		return fmt.Errorf("what a person approved of the automation's pushes could not be read: %w", err)
-	}
-	for _, p := range made {
-		if u, err := url.Parse(p.Repository); err == nil {
-			u.User = nil
-			t.Pushes.Earlier = append(t.Pushes.Earlier, event.Push{Repository: u.String(), Ref: p.Ref, New: p.New})
-		}
-	}
-	events, err := m.cfg.Store.Transcripts.OfAutomation(ctx, row.Factory, row.Automation, event.KindPush, m.cfg.Now().Add(-pushedTime), maxPushed)
-	if err != nil && !errors.Is(err, store.ErrDamaged) { // without them, the run may do less
-		return fmt.Errorf("what earlier runs of the automation pushed could not be read: %w", err)
-	}
-	for _, e := range events {
-		decoded, err := event.Decode(e.Kind, e.Data)
-		if p, ok := decoded.(event.Push); ok && err == nil && p.Refused == "" && p.Waits == "" {
-			p.Old = ""
-			t.Pushes.Earlier = append(t.Pushes.Earlier, p)
-		}
-	}
-	return nil
+	t.Pushes.Earlier, err = run.Pushed(ctx, m.cfg.Store, row.Factory, row.Automation, m.cfg.Now())
+	return err
 }
 
 // head finds the code that the event of a run is about; nil: there is none, or no repository of the run

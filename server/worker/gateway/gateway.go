@@ -50,7 +50,7 @@ type GatewayConfig struct {
 	Token        string              // the run must show it; empty: a random token
 	Pushes       task.Pushes         // what the run may push
 	Pushed       func(event.Push)    // takes each update that the run asks for; nil: nobody is told
-	Pulled       func(event.Request) // takes each pull request that the run asks for, if it has bounds; nil: nobody is told
+	Pulled       func(event.Request) // takes each pull request that the run opens, and if it has bounds, each that it asks for; nil: nobody is told
 
 	Services []task.Service
 	Meter    task.Meter         // counts the requests to models; nil: nobody counts

@@ -41,6 +41,17 @@ type pull struct {
 	Draft bool   `json:"draft,omitempty"`
 }
 
+// output is the pull request as the kind of output that it is.
+func (p pull) output() output.Request {
+	return output.Request{Kind: output.Pull, Title: p.Title, Body: p.Body, Head: p.Head, Base: p.Base}
+}
+
+// requested is what the transcript has of a pull request.
+func requested(r output.Request, refused, done string) event.Request {
+	text, _ := json.Marshal(r) // texts always encode
+	return event.Request{Name: r.Kind, Request: string(text), Refused: refused, Done: done}
+}
+
 // pullAPI is how a kind of forge opens pull requests.
 type pullAPI struct {
 	name   string
@@ -190,6 +201,9 @@ func (g *Gateway) openPull(w http.ResponseWriter, r *http.Request, s *served) {
 		open = g.boundedPull
 	}
 	address, err := open(ctx, s, c, body, nil)
+	if asked, _ := readPull(body); g.pushes.rules.Outputs == nil && address != "" {
+		g.pushes.asked(requested(asked.output(), "", address))
+	}
 	if address == "" {
 		answer(w, http.StatusBadGateway, fmt.Errorf("no pull request was opened: %w", err))
 		return
@@ -215,11 +229,8 @@ func (g *Gateway) boundedPull(ctx context.Context, s *served, c *credential, bod
 	if err != nil {
 		return "", err
 	}
-	r := output.Request{Kind: output.Pull, Title: asked.Title, Body: asked.Body, Head: asked.Head, Base: asked.Base}
-	tell := func(refused, done string) {
-		text, _ := json.Marshal(r) // texts always encode
-		p.asked(event.Request{Name: r.Kind, Request: string(text), Refused: refused, Done: done})
-	}
+	r := asked.output()
+	tell := func(refused, done string) { p.asked(requested(r, refused, done)) }
 	if err := p.rules.Outputs.Check(r, p.opened); err != nil {
 		tell(err.Error(), "")
 		return "", err
