@@ -98,6 +98,13 @@ func (c *callouts) webhooks() {
 		if w.Enabled && !before.Enabled {
 			c.say("webhook", w.Name, w.Path, "is enabled: its URL takes deliveries")
 		}
+		switch was, is := before.ReplayWindow, w.ReplayWindow; {
+		case was <= is:
+		case is == 0:
+			c.say("webhook", w.Name, w.Path, "whoever has captured a delivery can send its body again: replayWindow is gone")
+		default:
+			c.say("webhook", w.Name, w.Path, "whoever has captured a delivery can send its body again sooner: replayWindow goes from %s to %s", factory.ShortDuration(was), factory.ShortDuration(is))
+		}
 	}
 }
 

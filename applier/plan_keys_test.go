@@ -119,6 +119,7 @@ var plannedVariants = map[string]variant{
 		with:   object{"authMode": "signature", "signatureScheme": "github", "apiSecretName": "T"},
 		values: []any{"https://a.example/api/v3", "http://localhost:80/"},
 	},
+	"webhook.replayWindow":                            {with: object{"authMode": "signature", "signatureScheme": "github"}, values: []any{"10m", "1h"}},
 	"webhook.deliveryIdHeader":                        {values: []any{"X-A", "X-B"}},
 	"runner.instanceShape":                            {with: object{"instanceShape": object{"vcpus": 4, "memoryGb": 4}}},
 	"runner.instanceShape.vcpus":                      {values: []any{2, 4}},

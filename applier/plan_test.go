@@ -67,6 +67,8 @@ func TestCallouts(t *testing.T) {
 	}{
 		{"weaker mode", hook("authMode: signature\nsignatureScheme: github\n"), hook(""), "authMode goes from signature to token"},
 		{"weakest mode", hook(""), hook("authMode: url_token\n"), "authMode goes from token to url_token"},
+		{"no replay window", hook("authMode: signature\nsignatureScheme: github\nreplayWindow: 10m\n"), hook("authMode: signature\nsignatureScheme: github\n"), "replayWindow is gone"},
+		{"a shorter replay window", hook("authMode: signature\nsignatureScheme: github\nreplayWindow: 2h\n"), hook("authMode: signature\nsignatureScheme: github\nreplayWindow: 10m\n"), "replayWindow goes from 2h to 10m"},
 		{"webhook enabled", hook("enabled: false\n"), hook(""), "takes deliveries"},
 		{"filter gone", a(auto(", payload: {x: [1]}")), a(auto("")), "its filter is gone: every delivery of webhook hook"},
 		{"filter looks at less", a(auto(", payload: {x: [1], y: {z: [2]}}")), a(auto(", payload: {x: [1]}")), "it no longer looks at payload.y.z"},

@@ -69,6 +69,7 @@ var unspokenRules = []unspoken{
 	{"x-triphammer-credential-header", "webhook", "secretName: X\ndeliveryIdHeader: authorization", "which carries a credential", false},
 	{"x-triphammer-shared-header", "webhook", "secretName: X\ndeliveryIdHeader: content-type", "which tells no delivery from another", false},
 	{"x-triphammer-signature", "webhook", "secretName: X\nauthMode: signature\nsignatureScheme: github\nsignature: {header: X-Id}", "^signature: ", false},
+	{"x-triphammer-replayable", "webhook", "secretName: X\nauthMode: signature\nsignatureScheme: svix\nreplayWindow: 10m", "^replayWindow does nothing with signatureScheme", false},
 	{"x-triphammer-url-without-password", "environment", "repositories: [{url: 'https://a:b@git.example.com/x'}]", "holds a password", false},
 	{"x-triphammer-url", "environment", "services: [{name: a, url: 'https://a:99999', secretName: S, paths: [/]}]", "is not an address to which a secret may go", false},
 	{"x-triphammer-own-header", "environment", "services: [{name: a, url: 'https://a', secretName: S, paths: [/], header: user-agent}]", "is not the name of a header for a credential", false},

@@ -496,13 +496,15 @@ func schemaRules() map[string]object {
 		"webhook": {"allOf": all(object{
 			"if":   is("authMode", "signature"),
 			"then": object{"required": []any{"signatureScheme"}},
-			"else": without("signatureScheme and signature need authMode: signature", "signatureScheme", "signature"),
+			"else": without("signatureScheme, signature and replayWindow need authMode: signature", "signatureScheme", "signature", "replayWindow"),
 		}, object{
 			"if":   has("connect"),
 			"then": object{"required": []any{"appTokenName"}},
 			"else": object{"required": []any{"secretName"}, "allOf": all(without("appTokenName needs connect: socket", "appTokenName"))},
 		}, onlyWith("connect", connects), onlyWith("accounts", func(s *native.Sender) bool { return s.Accounts != "" }), onlyWith("apiSecretName", takesAPI), reportRule("", takesAnswers), reportRule("check", takesChecks), object{
 			"if": has("apiURL"), "then": object{"anyOf": all(has("apiSecretName"), has("connect"))},
+		}, object{
+			"if": has("replayWindow"), "then": object{"required": []any{"secretName"}},
 		}, object{
 			"if": merged(has("apiSecretName"), object{"properties": object{"signatureScheme": object{
 				"enum": anys(schemesOf(func(s *native.Sender) bool { return takesAPI(s) && s.API == "" })),
@@ -530,6 +532,9 @@ func schemaRules() map[string]object {
 		"webhook.deliveryIdHeader": merged(
 			pattern("^[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}$", "the name of a header, of at most 100 characters"),
 			object{"x-triphammer-credential-header": false, "x-triphammer-shared-header": false, "examples": []any{"X-Request-Id"}}),
+
+		"webhook.replayWindow": merged(pattern(replayWindows.String(), "minutes or hours are expected, from 1m to 72h"),
+			object{"x-triphammer-replayable": "The scheme signs the body, and not the identity of a delivery.", "examples": []any{"10m"}}),
 
 		"runner":                    runnerRules(),
 		"runner.setupCommands":      {"examples": []any{[]any{"npm ci"}}},

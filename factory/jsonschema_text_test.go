@@ -142,6 +142,7 @@ var schemaTexts = map[string]string{
 	"webhook.signature.toleranceSeconds": "How far the signed time may be from now, either way; 0 for any. Omitted: what the scheme says, of hmac and ed25519 300.",
 	"webhook.secretName":                 "Name of the managed secret with the credential: triphammer secrets set NAME. Optional with connect; then the URL answers 404.",
 	"webhook.deliveryIdHeader":           "Header in which the sender puts its event's id, by which a repeated delivery is known. None that carries a credential, or is alike in many deliveries.",
+	"webhook.replayWindow":               "For how long a signed body is refused under another id, from 1m to 72h, such as 10m, where the sender does not sign the id: nobody can send a captured delivery again. Omitted: it is accepted and marked.",
 	"webhook.accounts":                   "The sender's accounts that stand for this factory: mentioning or assigning one fires triggers such as gitlab bot_mentioned; what they write mentions nobody.",
 	"webhook.accounts[]":                 "Name of an account, as the sender's events have it.",
 	"webhook.connect":                    "How the deliveries come, if not to the URL. socket: the server opens Slack's Socket Mode connection, so it needs no public address.",

@@ -4,10 +4,13 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"net/http"
 	"net/url"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"triphammer/factory/signature"
 	"triphammer/schema"
@@ -22,12 +25,13 @@ type Webhook struct {
 	Signature        SignatureOptions
 	SecretName       string // empty: no request to the webhook's URL is taken, which needs AppTokenName
 	DeliveryIDHeader string
-	Accounts         []string // the sender's accounts that stand for the factory (SPEC 16.6)
-	AppTokenName     string   // secret with the token for the connection that brings the deliveries (SPEC 29.1); empty: senders call the URL
-	APISecretName    string   // secret with the credential for the sender's API; empty: the API is not asked (SPEC 16.3)
-	APIURL           string   // address of the sender's API; empty: the address of the sender's own service
-	Report           Report   // what is told of the runs of its events
-	Replies          bool     // a reply in a thread goes on with the run that was told there (SPEC 21.6)
+	ReplayWindow     time.Duration // for how long a signed body is refused under another identity (SPEC 5.13); 0: it is not
+	Accounts         []string      // the sender's accounts that stand for the factory (SPEC 16.6)
+	AppTokenName     string        // secret with the token for the connection that brings the deliveries (SPEC 29.1); empty: senders call the URL
+	APISecretName    string        // secret with the credential for the sender's API; empty: the API is not asked (SPEC 16.3)
+	APIURL           string        // address of the sender's API; empty: the address of the sender's own service
+	Report           Report        // what is told of the runs of its events
+	Replies          bool          // a reply in a thread goes on with the run that was told there (SPEC 21.6)
 	Enabled          bool
 }
 
@@ -104,6 +108,7 @@ func (l *loader) webhook(d *document) *Webhook {
 	l.accounts(d, w)
 	l.connect(d, w)
 	l.api(d, w)
+	l.replayWindow(d, w)
 	w.Report = l.webhookReport(d, w)
 	if w.DeliveryIDHeader != "" {
 		switch at := n.Get("deliveryIdHeader").At; {
@@ -116,6 +121,58 @@ func (l *loader) webhook(d *document) *Webhook {
 		}
 	}
 	return w
+}
+
+// Replayable tells whether whoever has captured a signed delivery can send its body again as another one,
+// because the signature does not cover the identity (SPEC C6.2). If not, why says what keeps them from it, or
+// that they can do more than that; it is empty if the definition is not valid.
+func (w *Webhook) Replayable() (why string, ok bool) {
+	switch {
+	case w.AuthMode != Signature:
+		return fmt.Sprintf("with authMode %s: whoever has captured a delivery has the secret, and can send any body", w.AuthMode), false
+	case w.Scheme == nil:
+		return "", false
+	case !w.Scheme.BindsBody():
+		return fmt.Sprintf("with signatureScheme %s: it does not sign the body, so whoever has captured a delivery can send any body", w.Scheme.Name), false
+	case w.Scheme.BindsIdentity() && (w.DeliveryIDHeader == "" || slices.Contains(w.Scheme.IdentityHeaders(), http.CanonicalHeaderKey(w.DeliveryIDHeader))):
+		return fmt.Sprintf("with signatureScheme %s: it signs the id, so a captured delivery that comes again is a duplicate", w.Scheme.Name), false
+	case w.SecretName == "":
+		return "without secretName: no request to the URL is taken", false
+	}
+	return "", true
+}
+
+// replayWindows are the durations from 1m to 72h that the key replayWindow takes, in one unit.
+var replayWindows = regexp.MustCompile(`^(?:[1-9][0-9]{0,2}m|(?:[1-9]|[1-6][0-9]|7[0-2])h)$`)
+
+// ShortDuration is a duration as a definition says it: 10m, and not 10m0s.
+func ShortDuration(d time.Duration) string {
+	text := d.String()
+	for _, zero := range []string{"m0s", "h0m"} {
+		if rest, ok := strings.CutSuffix(text, zero); ok {
+			text = rest + zero[:1]
+		}
+	}
+	return text
+}
+
+// replayWindow reads for how long a signed body is refused under another identity.
+func (l *loader) replayWindow(d *document, w *Webhook) {
+	n := d.Root.Get("replayWindow")
+	if n == nil || l.opt.Strict || textOf(n) == "" {
+		return
+	}
+	if !replayWindows.MatchString(textOf(n)) {
+		d.Error(n.At, schema.InvalidValue, "replayWindow: 10m is an example", fmt.Sprintf("replayWindow is %q where minutes or hours are expected, from 1m to 72h", textOf(n)))
+		return
+	}
+	if why, ok := w.Replayable(); !ok {
+		if why != "" {
+			d.Error(d.Root.KeyAt("replayWindow"), schema.InvalidValue, "take it out", "replayWindow does nothing "+why)
+		}
+		return
+	}
+	w.ReplayWindow, _ = time.ParseDuration(textOf(n))
 }
 
 // sharedHeader reports a deliveryIdHeader that has the same value in many deliveries. A

@@ -20,6 +20,7 @@ var Webhook = Shape{Type: TypeMap, Keys: []Key{
 	}}},
 	{Name: "secretName", Shape: nonBlank}, // package factory reports its absence: with connect it is optional
 	{Name: "deliveryIdHeader", Shape: nonBlank},
+	{Name: "replayWindow", Own: true, Shape: nonBlank},
 	{Name: "accounts", Own: true, Shape: Shape{Type: TypeList, NonEmpty: true, Elem: &nonBlank}},
 	{Name: "connect", Own: true, Shape: Shape{Type: TypeString, Enum: []string{"socket"}}},
 	{Name: "appTokenName", Own: true, Shape: nonBlank},

@@ -97,7 +97,7 @@ const maxText = 200
 func showDelivery(d *store.Delivery) api.Delivery {
 	shown := api.Delivery{
 		ID: d.ID.String(), Webhook: d.Webhook, Factory: d.Factory, Outcome: string(d.Outcome), Label: d.Outcome.Label(), Size: d.Size,
-		ReceivedAt: d.ReceivedAt, DuplicateOf: d.DuplicateOf.String(), ReplayOf: d.ReplayOf.String(),
+		ReceivedAt: d.ReceivedAt, DuplicateOf: d.DuplicateOf.String(), ReplayOf: d.ReplayOf.String(), SameBodyAs: d.SameBodyAs.String(),
 		Reason: d.Reason, Detail: d.Detail, Paused: d.Paused, Limited: d.Limited, ClientAddr: d.ClientAddr, TestBy: d.TestBy, Subjects: d.Subjects,
 		Runs: each(d.Runs, func(r store.RunRef) string { return r.ID.String() }),
 	}

@@ -233,6 +233,11 @@ func (s *Server) getFactory(ctx context.Context, _ *call, factory access.Factory
 	for _, o := range asked {
 		f.Questions = append(f.Questions, *showQuestion(o, o.Automation))
 	}
+	if n, newest, err := factory.SameBodies(ctx, s.cfg.Now()); err != nil {
+		return f, err
+	} else if n > 0 {
+		f.SameBodies = &api.SameBodies{Count: n, Newest: newest.String()}
+	}
 	last, err := factory.LastApply(ctx)
 	switch {
 	case errors.Is(err, store.ErrNotFound):

@@ -17,7 +17,9 @@ import (
 func (f *fixture) about(subject string) {
 	f.t.Helper()
 	f.store.Subjects.Forget()
-	if err := f.store.Subjects.Index(f.t.Context(), func(*store.Delivery, []byte) ([]string, store.PullState) { return []string{subject}, store.PullState{} }); err != nil {
+	if err := f.store.Subjects.Index(f.t.Context(), func(*store.Delivery, []byte) ([]string, store.PullState, bool) {
+		return []string{subject}, store.PullState{}, false
+	}); err != nil {
 		f.t.Fatal(err)
 	}
 }

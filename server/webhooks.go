@@ -71,6 +71,9 @@ func (s *Server) showWebhook(w *applier.Webhook) api.Webhook {
 		Path: w.Def.Path, APISecretName: w.Def.APISecretName,
 		Paused: s.pauseOf(store.KindWebhook, w.Factory, w.Def.Name),
 	}
+	if w.Def.ReplayWindow > 0 {
+		shown.ReplayWindow = factory.ShortDuration(w.Def.ReplayWindow)
+	}
 	if w.Def.AppTokenName != "" {
 		shown.Connect, shown.AppTokenName = "socket", w.Def.AppTokenName
 		if s.cfg.Connection != nil {

@@ -260,6 +260,12 @@ func (s *Scheme) BindsBody() bool {
 	return strings.Contains(s.Template, "{body}")
 }
 
+// BindsIdentity tells whether the proof covers the identity that the provider's headers state, so that
+// nobody can send a captured delivery as another one.
+func (s *Scheme) BindsIdentity() bool {
+	return len(s.Identity) == 0 && strings.Contains(s.Template, "{id}") && !slices.ContainsFunc(s.Forms, func(f Form) bool { return f.ID == "" })
+}
+
 // readsBody tells whether the body is needed, to verify a request or to answer a question
 // that comes without a proof.
 func (s *Scheme) readsBody() bool {

@@ -207,6 +207,12 @@ func (f Factory) Undone(ctx context.Context, now time.Time, limit int) ([]store.
 	return f.data.cfg.Store.Outputs.Failed(ctx, f.Name, now.Add(-7*24*time.Hour), limit)
 }
 
+// SameBodies counts the factory's deliveries of the last 24 hours whose signed body had come before, and names the newest
+// (SPEC 5.13).
+func (f Factory) SameBodies(ctx context.Context, now time.Time) (n int64, newest store.DeliveryID, err error) {
+	return f.data.cfg.Store.Deliveries.SameBodies(ctx, f.Name, now.Add(-24*time.Hour))
+}
+
 // Asked are the newest questions of the factory's runs that wait for a reply, of the last week (SPEC 26.3).
 func (f Factory) Asked(ctx context.Context, limit int) ([]store.Output, error) {
 	return f.data.cfg.Store.Outputs.Asked(ctx, f.Name, limit)

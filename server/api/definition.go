@@ -31,6 +31,7 @@ type Webhook struct {
 	Connection   *Connection `json:"connection,omitempty"` // missing: no server has it, or a server has begun a moment ago
 	// APISecretName is the secret with which the sender's API is asked, and told of runs.
 	APISecretName string `json:"api_secret_name,omitempty"`
+	ReplayWindow  string `json:"replay_window,omitempty"` // for how long a signed body is refused under another id, such as 10m
 }
 
 // CheckedCredential is the answer to POST /api/v1/factories/{name}/webhooks/{webhook}/check: what a sender

@@ -17,10 +17,12 @@ type Delivery struct {
 	Identity    *Identity `json:"identity"`
 	DuplicateOf string    `json:"duplicate_of"`
 	ReplayOf    string    `json:"replay_of,omitempty"`
-	Reason      string    `json:"reason"`
-	Detail      string    `json:"detail,omitempty"`
-	ClientAddr  string    `json:"client_addr,omitempty"`
-	TestBy      string    `json:"test_by,omitempty"` // the person for whom the server sent the delivery as a test
+	// SameBodyAs is the delivery that brought the same signed body before under another id, which the sender does not sign.
+	SameBodyAs string `json:"same_body_as,omitempty"`
+	Reason     string `json:"reason"`
+	Detail     string `json:"detail,omitempty"`
+	ClientAddr string `json:"client_addr,omitempty"`
+	TestBy     string `json:"test_by,omitempty"` // the person for whom the server sent the delivery as a test
 	// Paused are the automations that matched but were paused.
 	Paused []string `json:"paused,omitempty"`
 	// Limited are the automations that have started enough for the person of the event, with the reason in words.

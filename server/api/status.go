@@ -102,6 +102,7 @@ type FactoryStatus struct {
 	Unanswered   []Unanswered `json:"unanswered,omitempty"`      // the newest answers of the last week that could not be told, at most 20
 	Undone       []Unanswered `json:"undone,omitempty"`          // the newest outputs of agents of the last week that could not be done, at most 20
 	Questions    []Question   `json:"questions,omitempty"`       // the newest questions of agents of the last week that wait for a reply, at most 20
+	SameBodies   *SameBodies  `json:"same_bodies,omitempty"`     // of the last 24 hours; absent: there are none
 	CheckedAt    *time.Time   `json:"checked_at,omitempty"`      // when the head was last read
 	LookingSince *time.Time   `json:"looking_since,omitempty"`   // when the present look at the head began
 	Received     int64        `json:"received_bytes,omitempty"`  // in the present look at a remote repository
@@ -110,6 +111,12 @@ type FactoryStatus struct {
 	Reason       string       `json:"reason,omitempty"` // the kind of the error, an applier.Reason
 	Since        *time.Time   `json:"since,omitempty"`
 	NextAttempt  *time.Time   `json:"next_attempt,omitempty"`
+}
+
+// SameBodies counts deliveries whose signed body came before under another id, accepted and refused ones.
+type SameBodies struct {
+	Count  int64  `json:"count"`  // at most 10000
+	Newest string `json:"newest"` // the id of the newest of them
 }
 
 // Unanswered is what became of a run, or of a delivery without a run, and could not be told where its

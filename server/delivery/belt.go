@@ -92,7 +92,7 @@ func (s *Service) Show(ctx context.Context, id store.DeliveryID) (*Trace, error)
 	if d.Outcome == store.Duplicate {
 		b.stop(StageNew, "repeats "+d.DuplicateOf.String()+": "+identity)
 	} else {
-		b.pass(StageNew, identity)
+		b.pass(StageNew, join(identity, sameBody(d)))
 	}
 	if d.Outcome == store.Accepted {
 		if err := s.explainMatch(ctx, b, trace, hook, why); err != nil {
@@ -101,6 +101,14 @@ func (s *Service) Show(ctx context.Context, id store.DeliveryID) (*Trace, error)
 	}
 	trace.Belt = b.finish()
 	return trace, nil
+}
+
+// sameBody says that the signed body of an accepted delivery came before; empty: nothing is known of that.
+func sameBody(d *store.Delivery) string {
+	if d.SameBodyAs == 0 {
+		return ""
+	}
+	return "same signed body as " + d.SameBodyAs.String() + ", under another id, which the sender does not sign"
 }
 
 // explainMatch matches the stored payload again, with the definitions that decided the

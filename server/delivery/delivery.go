@@ -17,6 +17,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net/http"
 	"net/netip"
@@ -356,6 +357,9 @@ func (s *Service) accept(ctx context.Context, a *incoming, matched []match.Match
 	d := a.entry(store.Accepted)
 	d.Identity = a.identity()
 	recorded, err := s.record(ctx, a.hook, d, a.body, matched, open)
+	if again := (*store.ReplayError)(nil); errors.As(err, &again) {
+		return s.rejectReplay(ctx, a, again)
+	}
 	if answer, ok := s.recorded(ctx, a, err); !ok {
 		return answer
 	}
@@ -378,6 +382,9 @@ func (s *Service) record(ctx context.Context, hook *applier.Webhook, d store.Del
 	}
 	if d.ReplayOf == 0 {
 		item.RateLimit = s.sharedLimit()
+	}
+	if hook.Def.ReplayWindow > 0 && replayable(hook.Def, &d) {
+		item.ReplayWindow = hook.Def.ReplayWindow
 	}
 	if hook.Def.APISecretName != "" && item.AnswerOf == 0 {
 		for _, q := range open {
@@ -525,6 +532,21 @@ func (s *Service) rejectCredential(ctx context.Context, a *incoming, failure err
 	if a.body == nil {
 		d.Size = max(a.ContentLength, 0)
 	}
+	return s.reject(ctx, a, d, http.StatusUnauthorized)
+}
+
+// rejectReplay refuses a signed body that came as another delivery within the replayWindow of the webhook
+// (SPEC 5.13). It spends the budget of failed authentications, and not the rate of the webhook: whoever has
+// captured a delivery takes nothing from the genuine sender, and learns no more than who has a wrong signature.
+func (s *Service) rejectReplay(ctx context.Context, a *incoming, again *store.ReplayError) Answer {
+	s.rates.refund(a.hook.UID)
+	a.counted = false
+	if answer, ok := s.charge(a); !ok {
+		return answer
+	}
+	d := a.entry(store.RejectedAuth)
+	d.Identity, d.SameBodyAs = a.identity(), again.Of
+	d.Reason, d.Detail = store.ReasonReplayed, fmt.Sprintf("same signed body as %s, within replayWindow %s", again.Of, factory.ShortDuration(a.hook.Def.ReplayWindow))
 	return s.reject(ctx, a, d, http.StatusUnauthorized)
 }
 

@@ -40,6 +40,13 @@ func (a *incoming) providerHeaders() []string {
 	return a.hook.Def.Scheme.IdentityHeaders()
 }
 
+// replayable tells whether the signed body of a delivery could come again under another identity, from
+// somebody without the secret (SPEC 5.13). Tests and replays come from people who may do this.
+func replayable(def *factory.Webhook, d *store.Delivery) bool {
+	_, ok := def.Replayable()
+	return ok && d.TestBy == "" && d.ReplayOf == 0 && d.SecretGeneration != 0 // 0: it came over a connection
+}
+
 func digest(data []byte) string {
 	sum := sha256.Sum256(data)
 	return "sha256:" + hex.EncodeToString(sum[:])

@@ -15,7 +15,7 @@ import (
 // indexEvery is how long a delivery waits at most, without load, until it is found by its subject.
 const indexEvery = 500 * time.Millisecond
 
-// IndexSubjects keeps the store's index of subjects up to date (SPEC 21.2), until ctx is done. One
+// IndexSubjects keeps the store's index of subjects, and of signed bodies, up to date (SPEC 21.2, 5.13), until ctx is done. One
 // server at a time may call it: the leader.
 func (s *Service) IndexSubjects(ctx context.Context) error {
 	s.cfg.Store.Subjects.Forget() // another server may have led meanwhile
@@ -23,8 +23,9 @@ func (s *Service) IndexSubjects(ctx context.Context) error {
 	defer tick.Stop()
 	failed := false
 	for {
-		err := s.cfg.Store.Subjects.Index(ctx, func(d *store.Delivery, body []byte) ([]string, store.PullState) {
-			return s.subjectsOf(d, body), s.pullOf(ctx, d, body)
+		err := s.cfg.Store.Subjects.Index(ctx, func(d *store.Delivery, body []byte) ([]string, store.PullState, bool) {
+			subjects, signed := s.subjectsOf(d, body)
+			return subjects, s.pullOf(ctx, d, body), signed
 		})
 		if ctx.Err() != nil {
 			return nil
@@ -84,11 +85,12 @@ func (s *Service) changed(ctx context.Context, d *store.Delivery, pull native.Pu
 }
 
 // subjectsOf are the subjects of an accepted delivery by the live definitions of its webhook: those of
-// the sender's events, and those that automations say which the delivery matches.
-func (s *Service) subjectsOf(d *store.Delivery, body []byte) (all []string) {
+// the sender's events, and those that automations say which the delivery matches. signed tells whether
+// the body is signed and the identity is not.
+func (s *Service) subjectsOf(d *store.Delivery, body []byte) (all []string, signed bool) {
 	hook, ok := s.cfg.Live.Webhook(d.WebhookUID)
 	if !ok {
-		return nil
+		return nil, false
 	}
 	add := func(subject string) {
 		if subject != "" && !slices.Contains(all, subject) {
@@ -109,5 +111,5 @@ func (s *Service) subjectsOf(d *store.Delivery, body []byte) (all []string) {
 			}
 		}
 	}
-	return all
+	return all, replayable(hook.Def, d)
 }

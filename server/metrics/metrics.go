@@ -164,7 +164,7 @@ type storeFigures struct {
 	runs, commits, free  *prometheus.Desc
 	damaged, lost, clock *prometheus.Desc
 	children, workspaces *prometheus.Desc
-	waiting              *prometheus.Desc
+	waiting, sameBodies  *prometheus.Desc
 	ofRuns               func() (running, ended, workspaces int, err error) // nil: there are none here
 }
 
@@ -180,7 +180,8 @@ func newStoreFigures(s *store.Store, d *disk.Watch, runs func() (running, ended,
 		prometheus.NewDesc("triphammer_clock_doubted", "1 while the machine's clock is in doubt, and nothing is deleted by its age.", nil, nil),
 		prometheus.NewDesc("triphammer_child_processes", "Children of this process, by state: running, defunct (ended, and not waited for).", []string{"state"}, nil),
 		prometheus.NewDesc("triphammer_workspaces", "Folders of runs on this machine.", nil, nil),
-		prometheus.NewDesc("triphammer_waiting_for_a_person", "What waits for the approval of a person, by what: start (of a run), output. The same on every server.", []string{"what"}, nil), runs,
+		prometheus.NewDesc("triphammer_waiting_for_a_person", "What waits for the approval of a person, by what: start (of a run), output. The same on every server.", []string{"what"}, nil),
+		prometheus.NewDesc("triphammer_same_body_deliveries", "Deliveries of the last 24 hours, accepted and refused, whose signed body came before under another id, at most 10000. The same on every server.", nil, nil), runs,
 	}
 }
 
@@ -196,6 +197,7 @@ func (g storeFigures) Describe(ch chan<- *prometheus.Desc) {
 	ch <- g.workspaces
 	ch <- g.oldest
 	ch <- g.waiting
+	ch <- g.sameBodies
 }
 
 // Collect implements prometheus.Collector.
@@ -240,6 +242,11 @@ func (g storeFigures) Collect(ch chan<- prometheus.Metric) {
 	} else {
 		ch <- prometheus.MustNewConstMetric(g.waiting, prometheus.GaugeValue, float64(starts), "start")
 		ch <- prometheus.MustNewConstMetric(g.waiting, prometheus.GaugeValue, float64(outputs), "output")
+	}
+	if same, _, err := g.store.Deliveries.SameBodies(ctx, "", g.store.Agreed().Add(-24*time.Hour)); err != nil {
+		ch <- prometheus.NewInvalidMetric(g.sameBodies, err)
+	} else {
+		ch <- prometheus.MustNewConstMetric(g.sameBodies, prometheus.GaugeValue, float64(same))
 	}
 	counts, err := g.store.Runs.Counts(ctx)
 	if err != nil {

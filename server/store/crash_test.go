@@ -8,9 +8,11 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -51,7 +53,8 @@ func victim(dir string) error {
 	for worker := range 16 {
 		go func() {
 			for i := 0; ; i++ {
-				d := delivery(fmt.Sprint(start, "-", worker, "-", i), `{"n":1}`, "a", "b")
+				d := delivery(fmt.Sprint(start, "-", worker, "-", i), fmt.Sprintf(`{"n":"%s-%d-%d"}`, start, worker, i), "a", "b")
+				d.ReplayWindow = time.Hour
 				d.Runs[1].Subject, d.Runs[1].PerSubject = "github:acme/app#1", PerSubjectQueue
 				r, err := s.Deliveries.Record(ctx, d)
 				if err != nil {
@@ -188,6 +191,16 @@ func TestKill(t *testing.T) {
 		check(t, s.Read.QueryRowContext(t.Context(), "SELECT count(*) FROM runs WHERE automation = 'b' AND state = 'QUEUED'").Scan(&starts))
 		if outside != 0 || starts != 1 {
 			t.Errorf("%d runs have no place in the line, and %d of it may start", outside, starts)
+		}
+		// A signed body of before the crash does not come again under another identity (SPEC 5.13).
+		var bare int
+		check(t, s.Read.QueryRowContext(t.Context(), "SELECT count(*) FROM deliveries d WHERE NOT EXISTS (SELECT 1 FROM signed_bodies b WHERE b.id = d.id)").Scan(&bare))
+		last := must[DeliveryID](t)(ParseID[Delivery](slices.Max(slices.Collect(maps.Keys(acknowledged)))))
+		captured := delivery("captured", string(must[[]byte](t)(s.Deliveries.Payload(t.Context(), last))))
+		captured.ReplayWindow = time.Hour
+		again := (*ReplayError)(nil)
+		if _, err := s.Deliveries.Record(t.Context(), captured); bare != 0 || !errors.As(err, &again) || again.Of != last {
+			t.Errorf("%d deliveries have no signed body, and %s again: %v", bare, last, err)
 		}
 		check(t, s.Close())
 	}

@@ -72,6 +72,9 @@ type Delivery struct {
 	Headers          map[string]string
 	ApplyID          ApplyID // the apply whose definitions decided it
 	SecretGeneration int64
+	// SameBodyAs is the delivery that brought the same signed body before under another identity (SPEC 5.13),
+	// filled in when it is read; 0: none is known. Of an accepted one it is known some time after it was recorded.
+	SameBodyAs DeliveryID
 	// Started is how many runs an accepted delivery started, filled in when it is read;
 	// -1 if it was recorded before this number was kept. Runs are those that still exist.
 	Started int
@@ -141,6 +144,9 @@ type NewDelivery struct {
 	// RateLimit is how many deliveries the webhook takes in any RateWindow; 0: they are not
 	// counted here.
 	RateLimit int
+	// ReplayWindow is for how long the signed body of an accepted one, or of one before, is refused under
+	// another identity; 0: the body is not compared here.
+	ReplayWindow time.Duration
 }
 
 // ErrNoPayload is an ErrNotFound: the delivery is in the log, but its body was
@@ -167,13 +173,13 @@ type Deliveries struct{ *db }
 // disk. An accepted delivery whose identity is known becomes a duplicate, and starts
 // nothing. The error wraps ErrUnavailable if nothing was kept, ErrPaused if the webhook is
 // paused, and ErrStale if another apply than d.ApplyID is live. It is a *RateError if there
-// are too many. Record does not use the payload after it returns.
+// are too many, and a *ReplayError if d.ReplayWindow refuses it. Record does not use the payload after it returns.
 func (s *Deliveries) Record(ctx context.Context, d *NewDelivery) (Recorded, error) {
 	room := rooms.Get().(*[]byte)
 	defer rooms.Put(room)
 	row := encodeDelivery(d, room)
 	var out Recorded
-	paused, stale, fast := false, false, (*RateError)(nil) // which are no errors of the transaction
+	paused, stale, fast, again := false, false, (*RateError)(nil), (*ReplayError)(nil) // which are no errors of the transaction
 	err := s.DB.Record(ctx, row.identity, func(tx *engine.Tx) error {
 		var err error
 		if stale, err = s.store.Applies.isStale(tx, d.Factory, d.ApplyID); err != nil || stale {
@@ -182,17 +188,25 @@ func (s *Deliveries) Record(ctx context.Context, d *NewDelivery) (Recorded, erro
 		if paused, err = s.store.Pauses.isPaused(tx, Pausable{KindWebhook, d.Factory, d.Webhook}); err != nil || paused {
 			return err
 		}
+		if again, err = s.replayed(tx, d, &row); err != nil || again != nil {
+			return err
+		}
 		if fast, err = s.countRate(tx, d); err != nil || fast != nil {
 			return err
 		}
-		out, err = s.record(tx, d, row)
-		return err
+		if out, err = s.record(tx, d, row); err != nil || out.Duplicate {
+			return err
+		}
+		return keepBody(tx, out.ID, d, row)
 	})
 	if err == nil && stale {
 		err = fmt.Errorf("%s does not serve any more: %w", d.ApplyID, ErrStale)
 	}
 	if err == nil && fast != nil {
 		err = fast
+	}
+	if err == nil && again != nil {
+		err = again
 	}
 	if err == nil && paused {
 		err = fmt.Errorf("the webhook %s takes no delivery: %w", d.Webhook, ErrPaused)
@@ -209,7 +223,9 @@ type deliveryRow struct {
 	identity []byte // nil unless accepted
 	payload  []byte
 	codec    int64
-	sum      uint64 // of the payload as it came
+	sum      uint64     // of the payload as it came
+	signed   []byte     // signedHash of the payload, if it is compared; nil: it is not
+	earlier  DeliveryID // that brought it before, as the writer finds; 0: none
 }
 
 // encodeDelivery may leave the payload in room, which it makes as large as needed.
@@ -220,6 +236,9 @@ func encodeDelivery(d *NewDelivery, room *[]byte) deliveryRow {
 	}
 	row.identity = d.Identity.hash(d.WebhookUID)
 	row.payload, row.sum = d.Payload, xxhash.Sum64(d.Payload)
+	if d.ReplayWindow > 0 {
+		row.signed = signedHash(d.WebhookUID, d.Payload)
+	}
 	if len(d.Payload) >= minCompressed {
 		if n := s2.MaxEncodedLen(len(d.Payload)); cap(*room) < n {
 			*room = make([]byte, n)
@@ -557,8 +576,11 @@ func (s *Deliveries) HasPayload(ctx context.Context, id DeliveryID) (kept bool, 
 	return kept, err
 }
 
-// complete fills in which runs the deliveries started, and what they are about.
+// complete fills in which runs the deliveries started, what they are about, and whose body they repeat.
 func (s *Deliveries) complete(ctx context.Context, deliveries []*Delivery) error {
+	if err := s.sameBodies(ctx, deliveries); err != nil {
+		return err
+	}
 	byID := make(map[DeliveryID]*Delivery)
 	var ids []DeliveryID
 	for _, d := range deliveries {

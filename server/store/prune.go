@@ -61,7 +61,7 @@ func (s *Deliveries) pruneWebhook(ctx context.Context, uid string, keep Retentio
 		return all, err
 	}, func(tx *engine.Tx, v oldRow) error {
 		// A run that has ended never begins again.
-		return errors.Join(tx.Exec("DELETE FROM deliveries WHERE id = $1", v.id), tx.Exec("DELETE FROM answers WHERE run_id = $1", v.id), s.store.Lookups.drop(tx, DeliveryID(v.id)), s.store.Subjects.drop(tx, v.id))
+		return errors.Join(tx.Exec("DELETE FROM deliveries WHERE id = $1", v.id), tx.Exec("DELETE FROM answers WHERE run_id = $1", v.id), s.store.Lookups.drop(tx, DeliveryID(v.id)), s.store.Subjects.drop(tx, v.id), tx.Exec("DELETE FROM signed_bodies WHERE id = $1", v.id))
 	})
 }
 

@@ -13,7 +13,8 @@ import (
 )
 
 // Subjects says which deliveries and runs are about one thing (SPEC 21.2). The leader writes it
-// with Index, some time after they were recorded, so that the ingress pays nothing for it.
+// with Index, some time after they were recorded, so that the ingress pays nothing for it. Index
+// writes signed bodies too.
 type Subjects struct {
 	*db
 	upTo    int64 // of Index alone: up to this id, everything is in it
@@ -111,16 +112,18 @@ func (s *Subjects) Index(ctx context.Context, of Tells) error {
 // written it.
 func (s *Subjects) Forget() { s.upTo = 0 }
 
-// Tells is what a delivery says: what it is about, and what became of a pull request; empty: nothing.
-type Tells func(d *Delivery, body []byte) (subjects []string, pull PullState)
+// Tells is what a delivery says: what it is about, and what became of a pull request; empty: nothing. signed
+// tells whether its body is signed and its identity is not (SPEC 5.13).
+type Tells func(d *Delivery, body []byte) (subjects []string, pull PullState, signed bool)
 
 // subjectEntry is a row of the index. Table is where the row with its id is. Without a subject, it is
-// what became of a pull request.
+// a signed body or what became of a pull request.
 type subjectEntry struct {
 	subject, factory string
 	id               int64
 	table            string
 	pull             PullState
+	signed           []byte // signedHash
 }
 
 // read finds the subjects of deliveries and runs after an id, up to the id next.
@@ -156,12 +159,15 @@ func (s *Subjects) read(ctx context.Context, from, to int64, of Tells) (next int
 	}
 	for _, d := range deliveries {
 		if body, kept := bodies[d.ID]; kept {
-			subjects, pull := of(d, body)
+			subjects, pull, signed := of(d, body)
 			for _, subject := range subjects {
 				add(subjectEntry{subject: subject, factory: d.Factory, id: int64(d.ID), table: "deliveries"})
 			}
 			if pull.URL != "" {
 				entries = append(entries, subjectEntry{factory: d.Factory, pull: pull})
+			}
+			if signed {
+				entries = append(entries, subjectEntry{factory: d.Factory, id: int64(d.ID), signed: signedHash(d.WebhookUID, body)})
 			}
 		}
 	}
@@ -217,6 +223,9 @@ func (s *Subjects) write(ctx context.Context, entries []subjectEntry, upTo int64
 const newestOf = "SELECT coalesce(max(id), 0) FROM subjects WHERE subject = $1 AND factory = $2"
 
 func (s *Subjects) add(tx *engine.Tx, e subjectEntry) error {
+	if e.signed != nil {
+		return indexBody(tx, e)
+	}
 	if e.subject == "" {
 		return s.store.Artifacts.became(tx, e.factory, e.pull)
 	}

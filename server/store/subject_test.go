@@ -14,11 +14,11 @@ import (
 )
 
 // aboutBody says that a delivery is about its body, without the quotes.
-func aboutBody(_ *Delivery, body []byte) (about []string, pull PullState) {
+func aboutBody(_ *Delivery, body []byte) (about []string, pull PullState, signed bool) {
 	if name := strings.Trim(string(body), `"`); name != "{}" {
-		about = []string{name}
+		about, signed = []string{name}, true
 	}
-	return about, pull
+	return about, pull, signed
 }
 
 func (f *fixture) subjects(t *testing.T, q SubjectQuery) (shown []string) {
@@ -169,7 +169,7 @@ func TestSubjectsRestart(t *testing.T) {
 		must[Recorded](t)(f.Deliveries.Record(ctx, d))
 	}
 	asked := 0
-	count := func(d *Delivery, body []byte) ([]string, PullState) { asked++; return aboutBody(d, body) }
+	count := func(d *Delivery, body []byte) ([]string, PullState, bool) { asked++; return aboutBody(d, body) }
 	check(t, f.Subjects.Index(ctx, count))
 	want := []string{"x:run 207d 414r 414a", "x:2 69d 69r 69a", "x:1 69d 69r 69a", "x:0 69d 69r 69a"}
 	if got := f.subjects(t, SubjectQuery{}); !slices.Equal(got, want) || asked != 207 {

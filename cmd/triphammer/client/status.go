@@ -20,6 +20,7 @@ import (
 	"triphammer/schema"
 	"triphammer/server/api"
 	"triphammer/server/run/event"
+	"triphammer/server/terms"
 )
 
 func statusCommand() *cobra.Command {
@@ -164,6 +165,9 @@ func printFactory(w io.Writer, f api.FactoryStatus) {
 	}
 	for _, q := range f.Questions {
 		fmt.Fprintf(w, "asks         %s: %s\n             a reply counts from %s, at %s\n", q.RunID, term.OneLine.Replace(q.Text), whoReplies(q), term.OneLine.Replace(q.Place))
+	}
+	if b := f.SameBodies; b != nil {
+		fmt.Fprintf(w, "same body    %s of the last 24 hours with a signed body that came before, the newest %s (triphammer deliveries show ID)\n", terms.Counted(b.Count, "delivery"), b.Newest)
 	}
 	if f.Head != "" && (f.Applied == nil || f.Head != f.Applied.Commit) {
 		fmt.Fprintf(w, "newest       %s\n", term.ShortHash(f.Head))

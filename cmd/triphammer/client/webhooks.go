@@ -53,6 +53,9 @@ func webhooksCommand() *cobra.Command {
 					t.Add("secret", secretText(*w))
 				}
 				t.Add("delivery ID header", w.DeliveryIDHeader)
+				if w.ReplayWindow != "" {
+					t.Add("replay window", w.ReplayWindow)
+				}
 				return t.Write(out)
 			})
 		},
