@@ -205,3 +205,29 @@ func everyHeader(value string) http.Header {
 	}
 	return h
 }
+
+// TestBindsIdentity: whoever has captured a delivery can state another identity for it exactly where
+// BindsIdentity says so (SPEC 5.13).
+func TestBindsIdentity(t *testing.T) {
+	bound := 0
+	for _, s := range All() {
+		if !s.BindsBody() {
+			continue
+		}
+		verifies := false
+		for _, name := range append(s.IdentityHeaders(), "X-Service-Delivery-Id") {
+			v, r := signed(t, s, bodyFor(s))
+			r.Header.Set(name, "another")
+			verifies = verifies || v.Verify(r) == nil && (name != "X-Service-Delivery-Id" || !s.BindsIdentity()) // which counts only without the provider's own
+		}
+		if verifies == s.BindsIdentity() {
+			t.Errorf("%s: a captured delivery verifies under another identity: %v", s.Name, verifies)
+		}
+		if s.BindsIdentity() {
+			bound++
+		}
+	}
+	if bound < 20 {
+		t.Errorf("only %d schemes sign the identity", bound)
+	}
+}
