@@ -15,6 +15,7 @@ import (
 	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/cdproto/page"
 	"github.com/chromedp/chromedp"
+	"github.com/chromedp/chromedp/kb"
 
 	"triphammer/server/dashboard"
 )
@@ -134,9 +135,19 @@ func TestRoles(t *testing.T) {
 	operator.open("/secrets")
 	operator.see("GITHUB_SECRET")
 	operator.notSee("Set a secret")
-	operator.open("/runs/" + s.live)
-	operator.press("Cancel…")
-	operator.press("Cancel the run")
+	for _, who := range []*tab{viewer, operator} { // stopping a run by keys alone
+		who.open("/secrets")
+		who.do(chromedp.KeyEvent("k", chromedp.KeyModifiers(chromedp.ModifierCtrl)), chromedp.KeyEvent("stop"))
+		who.until("the search does not find the run", func() (bool, error) {
+			found, _ := js[bool](who, `document.querySelector('#found[data-text=stop] a[href*=run_]') !== null`)
+			return found, nil
+		})
+		who.look()
+	}
+	viewer.notSee("Stop ")
+	operator.do(chromedp.KeyEvent(kb.ArrowDown+kb.ArrowDown), chromedp.KeyEvent(kb.Enter)) // the first would stop all
+	operator.until("the second link is not of the run", func() (bool, error) { return strings.HasPrefix(operator.path(), "/runs/"+s.live), nil })
+	operator.press("Cancel the run") // which is asked for already
 	operator.see("Cancelled")
 }
 

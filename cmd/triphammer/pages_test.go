@@ -41,6 +41,7 @@ func storyPages(s scenes) map[string]map[string]string {
 		"/audit":                   {"audit": "/audit"},
 		"/automations/test":        {"filter-test": "/automations/test?delivery=" + s.wanted},
 		"/runs":                    {"runs": "/runs"},
+		"/search":                  {"search": "/search?q=fix"},
 		"/subjects":                {"subjects": "/subjects"},
 		"/subjects/story":          {"subject": "/subjects/story?subject=" + url.QueryEscape(s.subject)},
 		"/webhooks":                {"webhooks": "/webhooks"},

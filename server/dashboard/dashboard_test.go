@@ -127,6 +127,7 @@ func everyPage() map[string]Content {
 			Report: &api.StoreReport{Problems: []string{evil}}, Backup: &api.AuditEntry{Actor: evil, Details: evil},
 		},
 		"message": Message{Page: page, Text: evil},
+		"search":  Search{Page: page, Text: evil, kept: []Found{{evil, evil, evil, "/x"}}},
 	}
 	maps.Copy(pages, factoryPages(page, evilHook))
 	return pages

@@ -9,7 +9,7 @@ import (
 // Routes are all pages and the actions of their forms. The file of each page has its routes.
 var Routes = slices.Concat(
 	[]Route{themeRoute},
-	overviewRoutes, inboxRoutes,
+	overviewRoutes, inboxRoutes, searchRoutes,
 	deliveryRoutes,
 	filterRoutes,
 	runRoutes, subjectRoutes, scheduleRoutes, costRoutes,

@@ -69,6 +69,8 @@ func TestManyDefinitions(t *testing.T) {
 		"/environments":            {"No environment yet"},
 		"/agents":                  {"No agent yet"},
 		"/costs":                   {"No run has ended"},
+		"/search":                  {"New webhook", `href="/people"`},
+		"/search?q=NAME-0042":      {"19 results", "Pause an-automation-with-a-name-00420…", "/automations/an-automation-with-a-name-00420#run-prompt", "/automations?q=NAME-0042"},
 		"/secrets":                 {"Secrets"},
 		"/schedules":               {"Schedules"},
 		"/":                        {"Overview"},

@@ -59,6 +59,42 @@ document.addEventListener("keydown", (event) => {
   }
 });
 
+// Search: Ctrl-K opens it over the page. Arrows go through what is found, letters go on with the
+// text, and Enter in the field follows the first link. The browser closes it with Escape.
+const field = document.getElementById("search");
+function search() {
+  const palette = document.getElementById("palette");
+  if (palette && !palette.open) palette.showModal();
+  field.select();
+  if (palette) field.dispatchEvent(new Event("ask"));
+}
+document.addEventListener("click", (event) => {
+  if (event.target.id === "palette") event.target.close(); // beside it
+  if (!field || event.ctrlKey || event.metaKey || event.shiftKey || !event.target.closest("[data-search]")) return;
+  event.preventDefault();
+  search();
+});
+document.addEventListener("keydown", (event) => {
+  if (!field || event.altKey || event.isComposing) return;
+  if ((event.ctrlKey || event.metaKey) && !event.shiftKey && event.key.toLowerCase() === "k") {
+    event.preventDefault();
+    search();
+  }
+  const palette = event.target.closest(".palette");
+  if (!palette || event.ctrlKey || event.metaKey) return;
+  const found = document.getElementById("found"), stops = [field, ...found.querySelectorAll("a")];
+  const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
+  if (step) {
+    event.preventDefault();
+    stops[Math.min(Math.max(stops.indexOf(event.target) + step, 0), stops.length - 1)].focus();
+  } else if (event.key === "Enter" && event.target === field && stops[1] && found.dataset.text === field.value.trim()) {
+    event.preventDefault();
+    stops[1].click();
+  } else if (event.key.length === 1 && event.target.matches("a")) {
+    field.focus();
+  }
+});
+
 // Live: what is new is said, with a link that shows it; rows do not move under the reader.
 const newsNames = { deliveries: ["delivery", "deliveries"], runs: ["run", "runs"] };
 for (const kind of Object.keys(newsNames)) {
