@@ -86,12 +86,12 @@ func everyPage() map[string]Content {
 		},
 		"refused delivery": Delivery{Page: page, Plain: evil, DeliveryDetail: api.DeliveryDetail{Delivery: entry}},
 		"runs": RunList{
-			Page: page, Filters: evilQuery, Next: evil, New: 2, Choices: choices{[]string{evil}, []string{evil}, []string{evil}},
+			Page: page, Filters: evilQuery, Next: evil, New: 2, Choices: choices{[]string{evil}, []string{evil}, []string{evil}, []string{evil}},
 			Now: []RunRow{{evilRun("QUEUED"), evil}}, Runs: []RunRow{{evilRun("FAILED"), ""}, {evilRun(evil), ""}},
 		},
-		"start a run": StartRun{Page: page, Choices: choices{nil, []string{evil}, []string{evil}}, Typed: evilQuery, Problem: evil, Fields: []api.FieldProblem{{Field: evil, Message: evil}, {Field: evil}}},
+		"start a run": StartRun{Page: page, Choices: choices{nil, nil, []string{evil}, []string{evil}}, Typed: evilQuery, Problem: evil, Fields: []api.FieldProblem{{Field: evil, Message: evil}, {Field: evil}}},
 		"schedules":   ScheduleList{Page: page, Schedules: []ScheduleRow{{Schedule: evilSchedule, Path: evil, Last: &api.Run{RunID: evil, State: evil}}}},
-		"schedule":    ScheduleForm{Page: page, ID: evil, Choices: choices{nil, []string{evil}, []string{evil}}, Typed: evilQuery, Problem: evil},
+		"schedule":    ScheduleForm{Page: page, ID: evil, Choices: choices{nil, nil, []string{evil}, []string{evil}}, Typed: evilQuery, Problem: evil},
 		"automations": Automations{Page: page, All: 1, Automations: []AutomationRow{{Automation: evilAutomation, Month: month{Runs: 1, USD: 1}}}},
 		"automation": Automation{
 			Page: page, Automation: evilAutomation, State: automationState(evilAutomation), Definition: api.Definition{Prompt: evil},

@@ -33,6 +33,10 @@ func need(r Route, scope string) Route {
 type People struct {
 	Page
 	Keys     []api.Key // valid keys, by their last use
+	KeysTurn Turn
+	Turn     Turn // of the sessions
+	Working  int  // valid keys, and Open is how many sessions there are, whatever the page shows
+	Open     int
 	Ended    []api.Key // revoked or expired keys
 	Sessions []api.Session
 	// These are shown only once.
@@ -74,7 +78,6 @@ func peoplePage(v *Visit) (page People, err error) {
 	if err := errors.Join(v.Get("/keys", &keys), v.Get("/auth/sessions", &sessions)); err != nil {
 		return page, err
 	}
-	page.Sessions = sessions.Entries
 	slices.SortStableFunc(keys.Entries, func(a, b api.Key) int { return lastUse(b).Compare(lastUse(a)) })
 	for _, k := range keys.Entries {
 		if k.RevokedAt != nil || k.ExpiresAt != nil && !k.ExpiresAt.After(page.At) {
@@ -83,6 +86,9 @@ func peoplePage(v *Visit) (page People, err error) {
 			page.Keys = append(page.Keys, k)
 		}
 	}
+	page.Working, page.Open = len(page.Keys), len(sessions.Entries)
+	page.Keys, page.KeysTurn = turnBy(v, "key", page.Keys, func(k api.Key) []string { return append(k.Scopes, k.Name, k.Owner, k.Factory) })
+	page.Sessions, page.Turn = turn(v, sessions.Entries, func(s api.Session) []string { return []string{s.Name, s.Role, s.Via, s.From} })
 	return page, nil
 }
 

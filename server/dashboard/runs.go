@@ -55,7 +55,7 @@ type RunRow struct {
 
 // choices are the values that a person can choose from.
 type choices struct {
-	Automations, Agents, Environments []string
+	Automations, Webhooks, Agents, Environments []string
 }
 
 var runList = parse("runs")
@@ -203,7 +203,7 @@ func cameFrom(r api.Run) string {
 }
 
 // runFilters are the parameters of the page that select runs.
-var runFilters = []string{"state", "automation", "source", "agent", "environment", "creator", "subject", "person", "since", "q"}
+var runFilters = []string{"state", "automation", "webhook", "source", "agent", "environment", "creator", "subject", "person", "since", "q"}
 
 // spans are the times since which runs are shown.
 var spans = map[string]time.Duration{"1h": time.Hour, "24h": 24 * time.Hour, "7d": 7 * 24 * time.Hour, "30d": 30 * 24 * time.Hour}
@@ -392,6 +392,9 @@ func chosen(v *Visit) (c choices, err error) {
 	}
 	for _, a := range automations {
 		c.Automations = append(c.Automations, a.Name)
+	}
+	if c.Webhooks, err = v.webhookNames(factory); err != nil {
+		return c, err
 	}
 	agents, err := v.agents(factory)
 	if err != nil {

@@ -24,7 +24,9 @@ var scheduleRoutes = []Route{
 // ScheduleList is the list of schedules.
 type ScheduleList struct {
 	Page
-	Schedules []ScheduleRow
+	Schedules   []ScheduleRow
+	Turn        Turn
+	All, Paused int
 }
 
 // ScheduleRow is a schedule in the list.
@@ -32,16 +34,6 @@ type ScheduleRow struct {
 	api.Schedule
 	Path string   // of the file that defines the schedule
 	Last *api.Run // the last run that the schedule started, if it is still stored
-}
-
-// Paused counts the paused schedules.
-func (l ScheduleList) Paused() (n int) {
-	for _, s := range l.Schedules {
-		if !s.Enabled {
-			n++
-		}
-	}
-	return n
 }
 
 // State is the state of the schedule for people.
@@ -59,9 +51,6 @@ var scheduleList = parse("schedules")
 
 func (ScheduleList) template() *template.Template { return scheduleList() }
 
-// mostLast is the number of schedules whose last run is looked up.
-const mostLast = 50
-
 func schedulesPage(v *Visit) (page ScheduleList, err error) {
 	if page.Page, err = v.Page("Schedules"); err != nil {
 		return page, err
@@ -78,14 +67,23 @@ func schedulesPage(v *Visit) (page ScheduleList, err error) {
 	if err != nil {
 		return page, err
 	}
-	for i, s := range list.Entries {
+	page.All = len(list.Entries)
+	for _, s := range list.Entries {
+		if !s.Enabled {
+			page.Paused++
+		}
+	}
+	list.Entries, page.Turn = turn(v, list.Entries, func(s api.Schedule) []string {
+		return []string{s.Name, s.Cron, s.Automation, s.Prompt, s.CreatedBy.DisplayName}
+	})
+	for _, s := range list.Entries {
 		row := ScheduleRow{Schedule: s}
 		for _, a := range automations {
 			if s.Automation != "" && a.Name == s.Automation && a.Factory == s.Factory {
 				row.Path = a.Path
 			}
 		}
-		if i < mostLast && s.History.LastRan != nil {
+		if s.History.LastRan != nil {
 			var runs api.List[api.Run]
 			if err := v.Get("/agent/runs?"+url.Values{"schedule_id": {s.ID}, "sort_by": {"created_at"}, "limit": {"1"}}.Encode(), &runs); err != nil {
 				return page, err

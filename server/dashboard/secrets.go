@@ -27,6 +27,9 @@ var secretRoutes = []Route{
 type SecretList struct {
 	Page
 	Secrets []api.Secret
+	Turn    Turn
+	All     int
+	Waiting []api.Secret        // secrets whose newest value does not serve yet
 	Pending []api.PendingSecret // secrets that senders gave and nobody has confirmed
 	Missing []MissingSecret     // secrets that keep a commit from serving
 	Name    string              // name in the form that sets a secret
@@ -48,16 +51,6 @@ func (l SecretList) Status() int {
 	return http.StatusOK
 }
 
-// Waiting are the secrets whose newest value does not serve yet.
-func (l SecretList) Waiting() (all []api.Secret) {
-	for _, s := range l.Secrets {
-		if s.Pending {
-			all = append(all, s)
-		}
-	}
-	return all
-}
-
 func secretsPage(v *Visit) (page SecretList, err error) {
 	if page.Page, err = v.Page("Secrets"); err != nil {
 		return page, err
@@ -71,7 +64,19 @@ func secretsPage(v *Visit) (page SecretList, err error) {
 	if err = v.Get("/pending-secrets", &pending); err != nil {
 		return page, err
 	}
-	page.Secrets, page.Pending = secrets.Entries, pending.Entries
+	page.All, page.Pending = len(secrets.Entries), pending.Entries
+	for _, s := range secrets.Entries {
+		if s.Pending {
+			page.Waiting = append(page.Waiting, s)
+		}
+	}
+	page.Secrets, page.Turn = turn(v, secrets.Entries, func(s api.Secret) []string {
+		texts := []string{s.Name, s.Source}
+		for _, u := range s.UsedBy {
+			texts = append(texts, u.Name)
+		}
+		return texts
+	})
 	for _, f := range page.Factories {
 		if f.LastApply != nil && f.State == "failing" {
 			page.Missing = append(page.Missing, missingSecrets(f)...)

@@ -30,6 +30,11 @@ func (m many) Call(_ context.Context, _, path string, _, out any) error {
 			list = append(list, api.Webhook{Name: fmt.Sprintf("hook-%03d", i), UID: fmt.Sprint("whk_", i), Factory: "f", Enabled: true})
 		}
 		return into(map[string]any{"webhooks": list, "page_info": api.PageInfo{}}, out)
+	case "/secrets", "/agent/schedules", "/keys", "/auth/sessions":
+		for i := range m.webhooks {
+			list = append(list, map[string]any{"name": fmt.Sprintf("one-of-many-%03d", i)})
+		}
+		return into(map[string]any{name[strings.LastIndexByte(name, '/')+1:]: list, "page_info": api.PageInfo{}}, out)
 	case "/webhooks/hook-000":
 		return into(api.Webhook{Name: "hook-000", UID: "whk_0", Factory: "f", Enabled: true}, out)
 	case "/webhooks/hook-000/setup":
@@ -62,7 +67,7 @@ func TestManyDefinitions(t *testing.T) {
 		"/webhooks":                {"300 webhooks take deliveries", "1 to 50 of 300", "10,000 in all"},
 		"/webhooks?q=hook-299":     {"hook-299"},
 		"/webhooks/hook-000":       {"all 10,000"},
-		"/runs":                    {`<input id="f-automation" name="automation" value="" list="l-automation"`, "<option>an-automation-with-a-name-00299</option>"},
+		"/runs":                    {`<input id="f-automation" name="automation" value="" list="l-automation"`, "<option>an-automation-with-a-name-00299</option>", `list="l-webhook"`},
 		"/deliveries?webhook=x":    {`list="l-webhook"`, `value="x"`},
 		"/automations/test":        {`list="l-automation"`},
 		"/runs/new":                {"Start a run"},
@@ -71,8 +76,10 @@ func TestManyDefinitions(t *testing.T) {
 		"/costs":                   {"No run has ended"},
 		"/search":                  {"New webhook", `href="/people"`},
 		"/search?q=NAME-0042":      {"19 results", "Pause an-automation-with-a-name-00420…", "/automations/an-automation-with-a-name-00420#run-prompt", "/automations?q=NAME-0042"},
-		"/secrets":                 {"Secrets"},
-		"/schedules":               {"Schedules"},
+		"/secrets":                 {"1 to 50 of 300", "from=51"},
+		"/secrets?q=many-299":      {"one-of-many-299"},
+		"/schedules?from=251":      {"300 schedules", "251 to 300 of 300", "one-of-many-299"},
+		"/people?key=101":          {"300 keys", "101 to 150 of 300", "1 to 50 of 300", "Pages of the sessions"},
 		"/":                        {"Overview"},
 	} {
 		text := visited(t, path, many{10_000, 300})
