@@ -116,7 +116,7 @@ func (s *Server) writeDefinition(
 		made, err := write(ctx, c.author(), f, d)
 		if err == nil {
 			shown.Change = c.showMade(ctx, made)
-			shown.Definition, err = s.definition(ctx, f, kind, d.Name)
+			shown.Definition, err = s.definition(ctx, c, f, kind, d.Name)
 		}
 		return shown, err
 	}
@@ -135,15 +135,19 @@ func commitOf(c *call) api.Commit {
 	return api.Commit{Base: c.Query("base"), Message: c.Query("message")}
 }
 
-// getDefinition answers with what a definition says in the newest commit.
+// getDefinition answers with what a definition says in the newest commit, or with ?commit= in another.
 func (s *Server) getDefinition(kind string) func(context.Context, *call, access.Factory) (*api.Definition, error) {
 	return func(ctx context.Context, c *call, f access.Factory) (*api.Definition, error) {
-		return s.definition(ctx, f, kind, c.Param(kind))
+		return s.definition(ctx, c, f, kind, c.Param(kind))
 	}
 }
 
-func (s *Server) definition(ctx context.Context, f access.Factory, kind, name string) (*api.Definition, error) {
-	commit, d, err := s.authors.Read(ctx, f, kind, name)
+func (s *Server) definition(ctx context.Context, c *call, f access.Factory, kind, name string) (*api.Definition, error) {
+	commit, tree, err := s.requestedFiles(ctx, c, f)
+	if err != nil {
+		return nil, err
+	}
+	d, err := edit.Read(tree, kind, name)
 	if err != nil {
 		return nil, err
 	}

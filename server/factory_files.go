@@ -15,15 +15,25 @@ import (
 	"triphammer/server/store"
 )
 
-// requestedFiles opens the newest files of a factory, or with ?commit= those of the newest
-// commit that was seen on the branch, whether or not it serves.
+// requestedFiles opens the newest files of a factory, or with ?commit= those of a commit, whether or
+// not it serves: the newest one that was seen on the branch, or any of the branch of a factory that is
+// hosted here.
 func (s *Server) requestedFiles(ctx context.Context, c *call, f access.Factory) (commit string, tree fs.FS, err error) {
 	asked := c.Query("commit")
 	if asked == "" {
 		return s.authors.Newest(ctx, f)
 	}
 	if head := f.State().Head; asked != head {
-		return "", nil, api.Refuse(api.NotFound, "commit is the newest of the branch, "+head+"; earlier ones are read by their applies")
+		home, err := s.authors.Home(f)
+		if err != nil {
+			return "", nil, api.Refuse(api.NotFound, "commit is the newest of the branch, "+head+"; earlier ones are read by their applies")
+		}
+		if asked, err = home.OnBranch(ctx, asked); err != nil {
+			if bad := (*hosted.BadError)(nil); errors.As(err, &bad) {
+				return "", nil, api.Refuse(api.NotFound, bad.Error())
+			}
+			return "", nil, err
+		}
 	}
 	tree, err = f.At(ctx, asked)
 	return asked, tree, err

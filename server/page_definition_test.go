@@ -103,10 +103,15 @@ func TestDefinitionEditor(t *testing.T) {
 	b.page("POST", check, form("path", "webhooks/hook.yaml", "text", "secretName: S\nenabled: false\n"), 200, "What it would change: webhook hook changed")
 	b.page("POST", save, form("path", "webhooks/hook.yaml", "text", "secretname: S\n", "base", seen[1]), 422, "Not saved.", `unknown key "secretname"`)
 	b.follow(save, form("path", "webhooks/hook.yaml", "text", "secretName: S\r\n# one\r\n", "base", seen[1], "message", "Say one"), "Saved as commit", "which serves", "2 | # one")
-	conflict := b.page("POST", save, form("path", "webhooks/hook.yaml", "text", "secretName: S\n# two\n", "base", seen[1]), 409, "Not saved.", "Say one, ada", "- # one + # two", "Save mine over theirs", "# two")
+	conflict := b.page("POST", save, form("path", "webhooks/hook.yaml", "text", "secretName: S\n# two\n", "base", seen[1]), 409, "Not saved.", "Say one, ada", "line 2: both changed it theirs + # one yours + # two", "Put both into the text", "Save mine over theirs", "# two")
 	if strings.Count(conflict, "# two") < 2 {
 		t.Error("what was typed is lost")
 	}
+	tip := f.git("rev-parse", "main")
+	b.page("POST", save, form("path", "webhooks/hook.yaml", "text", "secretName: S\n# two\n", "base", seen[1], "tip", tip, "do", "both"), 422, "The text has both now", "secretName: S # one # two", "Save as a commit")
+	apart := form("path", "webhooks/hook.yaml", "text", "# top\nsecretName: S\n", "base", seen[1], "tip", tip)
+	b.page("POST", save, apart, 409, "line 1: you changed it + # top", "line 2: they changed it + # one", "Save both")
+	b.follow(save, apart+"&do=both", "Saved as commit", "1 | # top", "3 | # one")
 	b.follow(save, form("new", "1", "path", "webhooks/more.yaml", "text", "secretName: S\n"), "Saved as commit")
 	b.page("POST", save, form("new", "1", "path", "webhooks/more.yaml", "text", "secretName: S\n"), 422, "There is a file webhooks/more.yaml already")
 	b.page("POST", save, form("new", "1", "path", "../x", "text", ""), 422, "Not saved.")
@@ -247,11 +252,23 @@ network: [api.example.com]`
 	}
 	b.follow(save, form("name", "odd", "description", "New", "network", "on", "repository", "https://git.example.com/b.git", "ref", "", "secret", "S"), "Nothing was changed")
 
-	// Two people at once: the second is told, keeps what was typed, and can save over it.
+	// Two people at once: the second is told, and keeps what was typed. Saved is only what the second
+	// changed, so what others changed elsewhere stays.
 	base := f.git("rev-parse", "main")
 	b.follow(save, form("name", "t", "base", base, "description", "Mine"), "Saved as commit")
-	b.page("POST", save, form("name", "t", "base", base, "description", "Theirs"), 409, "What others changed meanwhile", "Save mine over theirs")
+	b.page("POST", save, form("name", "t", "base", base, "description", "Theirs"), 409, "What others changed meanwhile", "description both changed it", `"Mine" "Theirs"`, "Save mine where we differ")
 	b.follow(save, form("name", "t", "base", base, "do", "over", "tip", f.git("rev-parse", "main"), "description", "Theirs"), "Saved as commit", "t Theirs")
+
+	two := "description: A\ntimeoutMinutes: 5\n"
+	f.change(f.key("admin2", "manage"), f.git("rev-parse", "main"), map[string]*string{"environments/two.yaml": &two})
+	base = f.git("rev-parse", "main")
+	b.follow(save, form("name", "two", "base", base, "description", "B", "timeoutMinutes", "5"), "Saved as commit")
+	apart := form("name", "two", "base", base, "description", "A", "timeoutMinutes", "7")
+	b.page("POST", save, apart, 409, `description "A" "B" "A"`, "timeoutMinutes 5 5 7", "Save both")
+	b.follow(save, apart+"&do=over&tip="+f.git("rev-parse", "main"), "Saved as commit")
+	if got := f.git("show", "main:environments/two.yaml"); got != "description: B\ntimeoutMinutes: 7" {
+		t.Errorf("of two changes is left %q", got)
+	}
 
 	// One that is used is not deleted; the page says what would break.
 	tip := f.git("rev-parse", "main")

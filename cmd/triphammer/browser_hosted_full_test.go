@@ -459,14 +459,17 @@ func editorJourney(t *testing.T, h *home) {
 	bob.fill("Text", begin+"idleMinutes: 2\n")
 	bob.fill("What the commit says", "Be idle for two")
 	bob.press("Save as a commit")
-	bob.see("Not saved.", "What others changed meanwhile", "Give the tools five minutes, ada", "- timeoutMinutes: 5", "+ idleMinutes: 2")
+	bob.see("Not saved.", "What others changed meanwhile", "Give the tools five minutes, ada", "line 3: both changed it", "+ timeoutMinutes: 5", "+ idleMinutes: 2")
 	bob.expect("409")
 	bob.look()
 	if text, _ := js[[]string](bob, `[document.querySelector('textarea').value, document.querySelector('[name=message]').value]`); len(text) != 2 || text[0] != begin+"idleMinutes: 2\n" || text[1] != "Be idle for two" {
 		t.Errorf("what bob typed is now %q", text)
 	}
-	bob.fill("Text", begin+"timeoutMinutes: 5\nidleMinutes: 2\n")
-	bob.press("Save mine over theirs")
+	bob.press("Put both into the text")
+	bob.see("The text has both now")
+	bob.expect("422")
+	bob.look()
+	bob.press("Save as a commit")
 	bob.see("Saved as commit", "timeoutMinutes: 5", "idleMinutes: 2")
 
 	// The same in a form.
@@ -479,12 +482,13 @@ func editorJourney(t *testing.T, h *home) {
 	ada.see("Saved as commit", "Tidy up the shelves.")
 	bob.fill("Prompt", "Tidy up the floor.")
 	bob.press("Save as a commit")
-	bob.see("Not saved.", "What others changed meanwhile", "Edit automation tidy, ada")
+	bob.see("Not saved.", "What others changed meanwhile", "Edit automation tidy, ada", "line 1: both changed it")
 	bob.expect("409")
+	bob.look()
 	if text, _ := js[string](bob, `document.getElementById('prompt').value`); strings.TrimSpace(text) != "Tidy up the floor." {
 		t.Errorf("what bob typed is now %q", text)
 	}
-	bob.press("Save mine over theirs")
+	bob.press("Save mine where we differ")
 	bob.see("Saved as commit", "Tidy up the floor.")
 
 	// History, differences, and a pin.

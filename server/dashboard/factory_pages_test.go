@@ -1,6 +1,7 @@
 package dashboard
 
 import (
+	"fmt"
 	"net/url"
 	"strings"
 	"testing"
@@ -71,7 +72,7 @@ func factoryPages(page Page, hook api.Webhook) map[string]Content {
 		"editor": Editor{
 			Page: page, Home: hosted, Path: evil, Seen: evil, Text: evil, Message: evil, Failed: evil, Checked: true, Findings: found, Plan: plan,
 			Moved:  &api.Moved{Tip: evil, Since: []api.FileEdit{{Path: evil, Author: evil, Subject: evil, Commit: evil}}},
-			Theirs: []changedLine{{"+", evil}, {"-", evil}, {" ", evil}, {}},
+			Merged: mergeLines(evil, evil+"a", evil+"b"),
 		},
 		"automation": Automation{
 			Page: page, Automation: api.Automation{
@@ -123,6 +124,38 @@ func TestCompareLines(t *testing.T) {
 		}
 		if got != c.want {
 			t.Errorf("%q to %q: %q, want %q", c.from, c.to, got, c.want)
+		}
+	}
+}
+
+// TestMergeLines: changes of two people join, also at the ends of a text; at a clash nothing of
+// either is lost.
+func TestMergeLines(t *testing.T) {
+	for _, c := range []struct{ base, theirs, mine, both, only, who string }{
+		{"a\nb\nc\n", "A\nb\nc\n", "a\nb\nC\n", "A\nb\nC\n", "A\nb\nC\n", "1 they, 3 you"},
+		{"a\nb\nc\n", "a\nx\nc\n", "a\ny\nc\n", "a\nx\ny\nc\n", "a\ny\nc\n", "2 clash"},
+		{"a\nb\nc\n", "a\nb\nc\nd\n", "0\na\nb\nc\n", "0\na\nb\nc\nd\n", "0\na\nb\nc\nd\n", "1 you, 4 they"},
+		{"a\nb\nc\n", "a\nc\n", "a\nc\n", "a\nc\n", "a\nc\n", "2 alike"},
+		{"a\nb\nc", "a\nb\nc\n", "a\nc", "a\nc\n", "a\nc\n", "2 you, 4 they"},
+		{"a\nb\nc\n", "", "a\nb\nC\n", "a\nb\nC\n", "a\nb\nC\n", "1 clash"},
+		{"", "x", "x", "x", "x", "1 alike"},
+		{"a", "a", "a", "a", "a", ""},
+		{"a\nb\n", "A\nb\n", "a\nB\n", "A\nb\na\nB\n", "a\nB\n", "1 clash"}, // beside each other
+	} {
+		m := mergeLines(c.base, c.theirs, c.mine)
+		var who []string
+		for _, h := range m.Hunks {
+			word := map[bool]string{true: "they", false: "you"}[h.They]
+			switch {
+			case h.Clash:
+				word = "clash"
+			case h.They && h.You:
+				word = "alike"
+			}
+			who = append(who, fmt.Sprint(h.Line, " ", word))
+		}
+		if m.Both != c.both || m.Mine != c.only || strings.Join(who, ", ") != c.who || m.Clash != strings.Contains(c.who, "clash") {
+			t.Errorf("%q, theirs %q, mine %q: %q, %q, %q", c.base, c.theirs, c.mine, m.Both, m.Mine, who)
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package dashboard
 
 import (
+	"cmp"
 	"errors"
 	"html/template"
 	"net/http"
@@ -113,9 +114,9 @@ type Editor struct {
 	Checked  bool
 	Findings []finding
 	Plan     Plan
-	Failed   string        // why the file was not saved
-	Moved    *api.Moved    // what others changed meanwhile
-	Theirs   []changedLine // the difference from the others' text to this text
+	Failed   string     // why the file was not saved
+	Moved    *api.Moved // what others changed meanwhile
+	Merged   mergedText // of the others' text and this text, if others changed it
 }
 
 var editor = parse("editor")
@@ -282,6 +283,16 @@ func saveFile(v *Visit) (Content, error) {
 		text = nil
 	case "over":
 		page.Seen = v.Form.Get("tip")
+	case "both":
+		tip, err := page.merge(v)
+		if err != nil {
+			return nil, err
+		}
+		page.Text, page.Seen = page.Merged.Both, tip
+		if page.Merged.Clash {
+			page.Failed = "You and others changed the same lines. The text has both now: theirs first, then yours. Keep what is right, then save."
+			return page, nil
+		}
 	}
 	var done api.Change
 	req := api.ChangeRequest{Base: page.Seen, Message: page.Message, Files: map[string]*string{page.Path: text}}
@@ -312,13 +323,25 @@ func (p *Editor) refuse(v *Visit, err error) error {
 		p.show(verdictOf(refused))
 	}
 	if p.Moved != nil {
-		var file api.FileText // stays empty if the file is gone
-		if err := v.Get("/factories/"+url.PathEscape(p.Home.Name)+"/files/"+escapedPath(p.Path), &file); err != nil {
-			file.Content = ""
-		}
-		p.Theirs = compareLines(file.Content, p.Text)
+		_, err := p.merge(v)
+		return err
 	}
 	return nil
+}
+
+// merge joins the typed text with what others made of the file since the commit that the person has
+// seen. tip is the newest commit. A file that is gone, or was not there, has no text.
+func (p *Editor) merge(v *Visit) (tip string, err error) {
+	var before, now api.FileText
+	path := "/factories/" + url.PathEscape(p.Home.Name) + "/files/" + escapedPath(p.Path)
+	if err := v.Get(path+"?commit="+url.QueryEscape(p.Seen), &before); err != nil && !isStatus(err, http.StatusNotFound) {
+		return "", err
+	}
+	if err := v.Get(path, &now); err != nil && !isStatus(err, http.StatusNotFound) {
+		return "", err
+	}
+	p.Merged = mergeLines(before.Content, now.Content, p.Text)
+	return cmp.Or(now.Commit, v.Form.Get("tip")), nil
 }
 
 func committed(c api.Change) string {

@@ -2,6 +2,7 @@ package dashboard
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -52,8 +53,23 @@ type definitionForm struct {
 	Failed   string          // why the definition was not saved
 	Findings []finding
 	Moved    *api.Moved // what others changed meanwhile
+	Changes  []keyChange
+	Merged   mergedText // of the prompt
 
-	there api.Definition // from the newest commit
+	there api.Definition // from the commit that the person has seen
+	onto  string         // the commit onto which the changes of the person go; empty: that which the person has seen
+}
+
+// keyChange is a key that others or the person changed since the person has seen it, with its values as
+// JSON. Without a value, the key is not there.
+type keyChange struct {
+	Key, Base, Theirs, Mine string
+	Clash                   bool // both changed it, and not alike
+}
+
+// Clash tells whether others and the person changed the same thing, and not alike.
+func (p definitionForm) Clash() bool {
+	return p.Merged.Clash || slices.ContainsFunc(p.Changes, func(c keyChange) bool { return c.Clash })
 }
 
 // Status implements Status.
@@ -73,7 +89,7 @@ func (p *definitionForm) load(v *Visit, kind, of string) (err error) {
 	if p.Home, err = p.chosen(); err != nil || p.New {
 		return err
 	}
-	if err = v.Get(escaped("/factories", p.Home.Name, kind+"s", p.Name), &p.there); err != nil {
+	if err = v.Get(p.path(kind)+"?"+p.seen().Encode(), &p.there); err != nil {
 		return err
 	}
 	p.File = p.there.Path
@@ -81,6 +97,19 @@ func (p *definitionForm) load(v *Visit, kind, of string) (err error) {
 		p.Seen = p.there.Commit
 	}
 	return nil
+}
+
+func (p *definitionForm) path(kind string) string {
+	return escaped("/factories", p.Home.Name, kind+"s", p.Name)
+}
+
+// seen asks for the definition that the person has seen, so that what the person changed is told from
+// what others changed since. A factory elsewhere has only the newest one.
+func (p *definitionForm) seen() url.Values {
+	if p.Seen == "" || !p.Home.Hosted {
+		return nil
+	}
+	return url.Values{"commit": {p.Seen}}
 }
 
 // At is the place of the file.
@@ -101,7 +130,7 @@ func (p *definitionForm) typed(v *Visit, kind string) error {
 	value := func(name string) string { return strings.TrimSpace(v.Form.Get(name)) }
 	p.New, p.Name, p.Seen, p.Message = value("new") != "", value("name"), value("base"), value("message")
 	if value("do") == "over" {
-		p.Seen = value("tip")
+		p.onto = value("tip")
 	}
 	if err := p.load(v, kind, v.Param("name")); err != nil {
 		return err
@@ -113,15 +142,25 @@ func (p *definitionForm) typed(v *Visit, kind string) error {
 // save saves the keys, and the prompt if it has changed. It returns nil if the form must be shown
 // again.
 func (p *definitionForm) save(v *Visit, keys map[string]any) (Content, error) {
-	patch, err := json.Marshal(emptied(keys, p.there.Keys))
+	keys, onto := changedKeys(keys, p.there.Keys), p.there
+	if p.onto != "" {
+		var err error
+		if onto, err = p.compare(v, keys); err != nil {
+			return nil, err
+		}
+	}
+	patch, err := json.Marshal(emptied(keys, onto.Keys))
 	if err != nil {
 		return nil, err
 	}
-	req := api.DefinitionPatch{Commit: api.Commit{Base: p.Seen, Message: p.Message}, Definition: patch}
+	req := api.DefinitionPatch{Commit: api.Commit{Base: cmp.Or(p.onto, p.Seen), Message: p.Message}, Definition: patch}
 	if p.Prompt != p.there.Prompt && v.Form.Has("prompt") {
 		req.Prompt = &p.Prompt
 	}
-	method, path := "PATCH", escaped("/factories", p.Home.Name, p.Kind+"s", p.Name)
+	if p.onto != "" && req.Prompt != nil {
+		req.Prompt = &p.Merged.Mine
+	}
+	method, path := "PATCH", p.path(p.Kind)
 	if p.New {
 		method, path, req.Name, req.Base = "POST", escaped("/factories", p.Home.Name, p.Kind+"s"), p.Name, ""
 	}
@@ -131,10 +170,80 @@ func (p *definitionForm) save(v *Visit, keys map[string]any) (Content, error) {
 		if err != nil {
 			return nil, err
 		}
-		p.Failed, p.Findings, p.Moved = refused.Message, plainFindings(refused), refused.Moved
+		if p.Failed, p.Findings, p.Moved = refused.Message, plainFindings(refused), refused.Moved; p.Moved != nil {
+			_, err = p.compare(v, keys)
+			return nil, err
+		}
 		return nil, nil
 	}
 	return changed(v, p.Kind, p.Name, committed(done.Change)), nil
+}
+
+// compare reads the newest definition, and says what others and the keys of the person changed since
+// the person has seen it.
+func (p *definitionForm) compare(v *Visit, keys map[string]any) (now api.Definition, err error) {
+	patch, err := json.Marshal(keys)
+	if err == nil {
+		err = v.Get(p.path(p.Kind), &now)
+	}
+	if err != nil {
+		return now, err
+	}
+	base, theirs, mine := leaves(p.there.Keys), leaves(now.Keys), leaves(p.there.Keys)
+	for key, value := range leaves(patch) {
+		maps.DeleteFunc(mine, func(old, _ string) bool { return old == key || strings.HasPrefix(old, key+".") })
+		if value != "null" {
+			mine[key] = value
+		}
+	}
+	all := maps.Clone(base)
+	maps.Copy(all, theirs)
+	maps.Copy(all, mine)
+	p.Changes = nil
+	for _, key := range slices.Sorted(maps.Keys(all)) {
+		if c := (keyChange{Key: key, Base: base[key], Theirs: theirs[key], Mine: mine[key]}); c.Theirs != c.Base || c.Mine != c.Base {
+			c.Clash = c.Theirs != c.Base && c.Mine != c.Base && c.Theirs != c.Mine
+			p.Changes = append(p.Changes, c)
+		}
+	}
+	prompt := p.Prompt
+	if !v.Form.Has("prompt") {
+		prompt = p.there.Prompt
+	}
+	p.Merged = mergeLines(p.there.Prompt, now.Prompt, prompt)
+	return now, nil
+}
+
+// leaves are the values of an object that are no objects, by their keys, whose parts are separated by dots.
+func leaves(raw json.RawMessage) map[string]string {
+	all := make(map[string]string)
+	var values map[string]json.RawMessage
+	_ = json.Unmarshal(raw, &values) // the API answers with an object
+	for key, value := range values {
+		inner := leaves(value)
+		for deep, text := range inner {
+			all[key+"."+deep] = text
+		}
+		if len(inner) == 0 {
+			var b bytes.Buffer
+			_ = json.Compact(&b, value) // it was decoded
+			all[key] = b.String()
+		}
+	}
+	return all
+}
+
+// changedKeys leaves out of a patch what the definition says already, so that the patch has only what
+// the person changed.
+func changedKeys(patch map[string]any, was json.RawMessage) map[string]any {
+	before := leaves(was)
+	maps.DeleteFunc(patch, func(key string, value any) bool {
+		one, err := json.Marshal(map[string]any{key: value})
+		old := maps.Clone(before)
+		maps.DeleteFunc(old, func(k, _ string) bool { return k != key && !strings.HasPrefix(k, key+".") })
+		return err == nil && (value == nil && len(old) == 0 || maps.Equal(leaves(one), old))
+	})
+	return patch
 }
 
 // changed sends the browser to the page of a changed definition.

@@ -1,6 +1,9 @@
 package dashboard
 
-import "strings"
+import (
+	"slices"
+	"strings"
+)
 
 // changedLine is a line of a difference: mark is +, - or a space.
 type changedLine struct {
@@ -8,32 +11,43 @@ type changedLine struct {
 	Text string
 }
 
-// maxCompared is how many pairs of lines compareLines compares. With more pairs, everything
+// maxCompared is how many pairs of lines sameLines compares. With more pairs, everything
 // between the equal beginning and the equal end counts as different.
 const maxCompared = 4_000_000
 
 // compareLines are the different lines of two texts, with marks, and 2 equal lines around them.
 func compareLines(from, to string) []changedLine {
 	a, b := strings.Split(strings.TrimSuffix(from, "\n"), "\n"), strings.Split(strings.TrimSuffix(to, "\n"), "\n")
-	begin := 0
-	for begin < min(len(a), len(b)) && a[begin] == b[begin] {
-		begin++
-	}
-	end := 0
-	for end < min(len(a), len(b))-begin && a[len(a)-1-end] == b[len(b)-1-end] {
-		end++
-	}
 	var all []changedLine
 	add := func(mark string, lines ...string) {
 		for _, line := range lines {
 			all = append(all, changedLine{mark, line})
 		}
 	}
-	add(" ", a[:begin]...)
+	i, j := 0, 0
+	for _, same := range append(sameLines(a, b), [2]int{len(a), len(b)}) {
+		add("-", a[i:same[0]]...)
+		add("+", b[j:same[1]]...)
+		if i, j = same[0]+1, same[1]+1; i <= len(a) {
+			add(" ", a[i-1])
+		}
+	}
+	return aroundChanges(all, 2)
+}
+
+// sameLines are the lines of a longest common subsequence: the number of each in a and in b.
+func sameLines(a, b []string) (pairs [][2]int) {
+	begin := 0
+	for begin < min(len(a), len(b)) && a[begin] == b[begin] {
+		pairs = append(pairs, [2]int{begin, begin})
+		begin++
+	}
+	end := 0
+	for end < min(len(a), len(b))-begin && a[len(a)-1-end] == b[len(b)-1-end] {
+		end++
+	}
 	x, y := a[begin:len(a)-end], b[begin:len(b)-end]
 	if len(x)*len(y) > maxCompared {
-		add("-", x...)
-		add("+", y...)
 		x, y = nil, nil
 	}
 	common := make([][]int32, len(x)+1) // lengths of the longest common subsequences of the rests
@@ -49,22 +63,21 @@ func compareLines(from, to string) []changedLine {
 			}
 		}
 	}
-	i, j := 0, 0
-	for i < len(x) || j < len(y) {
+	for i, j := 0, 0; i < len(x) && j < len(y); {
 		switch {
-		case i < len(x) && j < len(y) && x[i] == y[j]:
-			add(" ", x[i])
+		case x[i] == y[j]:
+			pairs = append(pairs, [2]int{begin + i, begin + j})
 			i, j = i+1, j+1
-		case j == len(y) || i < len(x) && common[i+1][j] >= common[i][j+1]:
-			add("-", x[i])
+		case common[i+1][j] >= common[i][j+1]:
 			i++
 		default:
-			add("+", y[j])
 			j++
 		}
 	}
-	add(" ", a[len(a)-end:]...)
-	return aroundChanges(all, 2)
+	for ; end > 0; end-- {
+		pairs = append(pairs, [2]int{len(a) - end, len(b) - end})
+	}
+	return pairs
 }
 
 // aroundChanges leaves out equal lines that are far from different lines. A line with an empty mark
@@ -86,4 +99,63 @@ func aroundChanges(all []changedLine, context int) (kept []changedLine) {
 		}
 	}
 	return kept
+}
+
+// hunk is a place of a text where somebody changed lines since the base.
+type hunk struct {
+	Line               int // the number of its first line in the base
+	Base, Theirs, Mine []string
+	They, You          bool // who changed it
+	Clash              bool // both, and not alike
+}
+
+// mergedText is what a person and others made of a text.
+type mergedText struct {
+	Both  string // with all changes; at a clash theirs and then mine
+	Mine  string // the same, at a clash only mine
+	Hunks []hunk
+	Clash bool // there is a clash
+}
+
+// mergeLines joins two changes of a text. Changes of lines that stand beside each other clash, as in
+// Git, because they are often about the same thing.
+func mergeLines(base, theirs, mine string) (m mergedText) {
+	b, t, y := strings.Split(base, "\n"), strings.Split(theirs, "\n"), strings.Split(mine, "\n")
+	inTheirs, inMine := make(map[int]int), make(map[int]int)
+	for _, same := range sameLines(b, t) {
+		inTheirs[same[0]] = same[1]
+	}
+	for _, same := range sameLines(b, y) {
+		inMine[same[0]] = same[1]
+	}
+	inTheirs[len(b)], inMine[len(b)] = len(t), len(y)
+	var both, only []string
+	i, j, k := 0, 0, 0
+	for at := 0; at <= len(b); at++ {
+		toTheirs, kept := inTheirs[at]
+		toMine, kept2 := inMine[at]
+		if !kept || !kept2 {
+			continue
+		}
+		h := hunk{Line: i + 1, Base: b[i:at], Theirs: t[j:toTheirs], Mine: y[k:toMine]}
+		h.They, h.You = !slices.Equal(h.Base, h.Theirs), !slices.Equal(h.Base, h.Mine)
+		h.Clash = h.They && h.You && !slices.Equal(h.Theirs, h.Mine)
+		if h.They && !h.Clash {
+			both, only = append(both, h.Theirs...), append(only, h.Theirs...)
+		} else {
+			if h.Clash {
+				both = append(both, h.Theirs...)
+			}
+			both, only = append(both, h.Mine...), append(only, h.Mine...)
+		}
+		if h.They || h.You {
+			m.Hunks, m.Clash = append(m.Hunks, h), m.Clash || h.Clash
+		}
+		if at < len(b) {
+			both, only = append(both, b[at]), append(only, b[at])
+		}
+		i, j, k = at+1, toTheirs+1, toMine+1
+	}
+	m.Both, m.Mine = strings.Join(both, "\n"), strings.Join(only, "\n")
+	return m
 }

@@ -150,21 +150,40 @@ var hashes = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^
 // maxSince is how many commits since a base are searched for the authors of changes.
 const maxSince = 1000
 
+// OnBranch is the whole hash of a commit that the branch has or had as its newest one. The error is
+// a BadError if it has none like that.
+func (r *Repository) OnBranch(ctx context.Context, commit string) (string, error) {
+	tip, err := r.Tip(ctx)
+	if err != nil {
+		return "", err
+	}
+	return r.before(ctx, commit, tip)
+}
+
+// before is the whole hash of a commit from which tip descends, or which it is.
+func (r *Repository) before(ctx context.Context, commit, tip string) (string, error) {
+	foreign := &BadError{commit, "is no commit of the branch " + r.cfg.Branch}
+	if !hashes().MatchString(commit) || tip == "" {
+		return "", foreign
+	}
+	base, err := r.git(ctx, nil, "rev-parse", "--verify", "--quiet", commit+"^{commit}")
+	if err != nil {
+		return "", errors.Join(ctx.Err(), foreign)
+	}
+	if common, err := r.git(ctx, nil, "merge-base", base, tip); err != nil || common != base {
+		return "", errors.Join(ctx.Err(), foreign)
+	}
+	return base, nil
+}
+
 // since lists the files that changed between the base of a change and the tip.
 func (r *Repository) since(ctx context.Context, c Change, tip string) ([]Edit, error) {
 	if c.Base == "" || c.Base == tip {
 		return nil, nil
 	}
-	foreign := &BadError{c.Base, "is no commit of the branch " + r.cfg.Branch}
-	if !hashes().MatchString(c.Base) || tip == "" {
-		return nil, foreign
-	}
-	base, err := r.git(ctx, nil, "rev-parse", "--verify", "--quiet", c.Base+"^{commit}")
+	base, err := r.before(ctx, c.Base, tip)
 	if err != nil {
-		return nil, errors.Join(ctx.Err(), foreign)
-	}
-	if common, err := r.git(ctx, nil, "merge-base", base, tip); err != nil || common != base {
-		return nil, errors.Join(ctx.Err(), foreign)
+		return nil, err
 	}
 	changed, err := r.git(ctx, nil, "diff-tree", "-r", "-z", "--no-renames", "--name-only", base, tip)
 	if err != nil {
