@@ -184,7 +184,7 @@ func automationPage(v *Visit, factory, name string) (page Automation, err error)
 		return page, err
 	}
 	page.Month = monthOf(stats, found)
-	query := url.Values{"factory": {found.Factory}, "automation": {name}, "sort_by": {"created_at"}, "limit": {"8"}}
+	query := url.Values{"factory": {found.Factory}, "automation": {name}, "sort_by": {"created_at"}, "limit": {"8"}, "about": {"true"}}
 	var list api.List[api.Run]
 	if err = v.Get("/agent/runs?"+query.Encode(), &list); err != nil {
 		return page, err

@@ -40,6 +40,9 @@ type Deliveries struct {
 // DeliveryFilter are the filters in the address.
 type DeliveryFilter struct{ Webhook, Outcome, Stopped, Since, Text, Subject, Cursor string }
 
+// Folded tells whether there is a filter among those that a narrow page folds.
+func (f DeliveryFilter) Folded() bool { return f.Webhook+f.Stopped+f.Since+f.Subject != "" }
+
 // View is a list that a page offers, with the number of its entries.
 type View struct {
 	Name    string

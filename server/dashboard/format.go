@@ -21,7 +21,7 @@ var Now = time.Now
 func common() template.FuncMap {
 	return template.FuncMap{
 		"asset": assetURL, "icon": icon, "pill": pill, "time": timeTag, "clock": clockTag, "day": day, "ago": ago, "took": tookOf, "bytes": event.Bytes, "number": number, "cost": event.USD,
-		"short": short, "path": breakable, "words": words, "lower": strings.ToLower, "json": indented, "runState": runState, "outputState": outputState, "answerState": answerState, "deliveryState": deliveryState,
+		"short": short, "path": breakable, "words": words, "lower": strings.ToLower, "json": indented, "runState": runState, "heading": headingOf, "outputState": outputState, "answerState": answerState, "deliveryState": deliveryState,
 		"deliveryBelt": deliveryBelt, "runBelt": runBelt, "gauge": gauge, "web": markdown.Web, "plural": plural, "list": func(items ...string) []string { return items },
 		"dict": dict, "rich": rich, "emptyBelt": emptyBelt, "escapedPath": escapedPath, "int64": func(n int) int64 { return int64(n) }, "line": func(i int) int { return i + 1 }, "named": named, "join": strings.Join,
 	}

@@ -24,6 +24,20 @@ type Inbox struct {
 	Others []api.InboxItem
 }
 
+// Way is where a person does something about an item that is neither approved nor declined: the words of
+// the link, and its address.
+func (p Inbox) Way(i api.InboxItem) []string {
+	switch words := strings.Fields(i.Command); {
+	case i.RunID != "":
+		return []string{"Look at the run", p.To("/runs/" + url.PathEscape(i.RunID))}
+	case i.Kind == "pause" && len(words) == 4: // triphammer automations resume NAME
+		return []string{"Look, then resume", p.In(i.Factory, "/"+words[1]+"/"+named(words[3]))}
+	case i.Kind == "commit":
+		return []string{"See why", p.In(i.Factory, "/definition")}
+	}
+	return nil
+}
+
 var inbox = parse("inbox")
 
 func (Inbox) template() *template.Template { return inbox() }

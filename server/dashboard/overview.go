@@ -53,7 +53,6 @@ func overviewPage(v *Visit) (page Overview, err error) {
 		return page, err
 	}
 	page.Rows = rows.Entries
-	query.Del("about")
 	if page.Stats, err = v.stats(page.Factory, ""); err != nil {
 		return page, err
 	}
