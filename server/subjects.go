@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"slices"
 
 	"triphammer/server/access"
@@ -38,10 +39,34 @@ func (s *Server) listSubjects(ctx context.Context, c *call) (shown api.List[api.
 		q.After = store.SubjectCursor{ID: at.ID, Name: at.Name}
 	}
 	all, err := c.Subjects(ctx, q)
-	return listPage(all, limit, func(f store.Subject) string {
+	shown = listPage(all, limit, func(f store.Subject) string {
 		text, _ := json.Marshal(subjectCursor{f.Newest, f.Name}) // plain data always encodes
 		return base64.RawURLEncoding.EncodeToString(text)
-	}, showSubject), err
+	}, showSubject)
+	if err == nil && c.Query("about") == "true" {
+		err = s.tellNewest(ctx, c, shown.Entries)
+	}
+	return shown, err
+}
+
+// tellNewest adds to subjects their newest deliveries, with what they are about.
+func (s *Server) tellNewest(ctx context.Context, c *call, shown []api.Subject) error {
+	var all []*store.Delivery
+	var of []int // the subject of each
+	for i, one := range shown {
+		newest, err := c.Deliveries(ctx, store.DeliveryQuery{Factory: one.Factory, Subject: one.Subject, Limit: 1})
+		if err != nil {
+			return err
+		}
+		for _, d := range newest {
+			all, of = append(all, d), append(of, i)
+		}
+	}
+	told := each(all, showDelivery)
+	for i := range told {
+		shown[of[i]].Newest = &told[i]
+	}
+	return s.tellAbout(ctx, c, all, told)
 }
 
 func showSubject(f store.Subject) api.Subject {
@@ -103,8 +128,14 @@ func (s *Server) subjectStory(ctx context.Context, c *call) (shown api.SubjectSt
 	if err != nil {
 		return shown, err
 	}
+	came := each(deliveries, showDelivery)
+	if c.Query("about") == "true" {
+		if err := errors.Join(s.tellAbout(ctx, c, deliveries, came), tellOfRuns(ctx, c, runs, told)); err != nil {
+			return shown, err
+		}
+	}
 	return api.SubjectStory{
-		Subject: name, Factories: each(in, showSubject), Story: chapters(each(deliveries, showDelivery), told, pulls, each(answers, showAnswer), each(outputs, showOutput)),
+		Subject: name, Factories: each(in, showSubject), Story: chapters(came, told, pulls, each(answers, showAnswer), each(outputs, showOutput)),
 		Truncated: len(deliveries) == mostOfStory || len(runs) == mostOfStory || len(pulls) == mostOfStory,
 	}, nil
 }

@@ -70,6 +70,10 @@ func TestSubjects(t *testing.T) {
 		t.Errorf("found %+v", found.Entries)
 	}
 
+	if read("/api/v1/subjects?about=true", &found); found.Entries[0].Newest == nil || found.Entries[0].Newest.ID != second {
+		t.Errorf("the newest delivery of the first is %+v", found.Entries[0].Newest)
+	}
+
 	var story api.SubjectStory
 	read("/api/v1/subjects/story?subject="+url.QueryEscape(name), &story)
 	if len(story.Factories) != 1 || story.Factories[0].Deliveries != 2 || story.Factories[0].Runs != 1 || story.Truncated || len(story.Story) != 3 {
@@ -118,7 +122,7 @@ func TestSubjects(t *testing.T) {
 	reader.shows("/subjects", 200, name, "web:other")
 	reader.shows("/subjects?text=OTHER", 200, "web:other")
 	reader.shows("/subjects?text=nothing", 200, "No subject is like this.")
-	reader.shows("/subjects/story"+at, 200, name, "2 deliveries and 1 run", "at work or waiting", "A delivery to hook")
+	reader.shows("/subjects/story"+at, 200, name, "2 deliveries and 1 run", "at work or waiting", "A delivery to hook", "waits", "About it first")
 	reader.shows("/subjects/story?subject=web:nothing", 404)
 	reader.shows("/deliveries"+at, 200, name)
 	reader.shows("/deliveries/"+first, 200, "About "+name)

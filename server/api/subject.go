@@ -13,6 +13,8 @@ type Subject struct {
 	Active     int64     `json:"active_runs"` // runs that wait or are at work
 	Tokens     int64     `json:"tokens"`
 	CostUSD    float64   `json:"cost_usd"`
+	// Newest is its newest delivery, with what it is about; only in lists that are asked for it.
+	Newest *Delivery `json:"newest,omitempty"`
 }
 
 // SubjectStory is GET /api/v1/subjects/story: everything about one subject.

@@ -3,11 +3,16 @@ package dashboard
 import (
 	"html/template"
 	"net/url"
+	"slices"
 	"strings"
 
 	"triphammer/server/api"
+	"triphammer/server/dashboard/markdown"
+	"triphammer/server/run/event"
 	"triphammer/server/store"
 )
+
+func init() { functions["doing"], functions["nameOf"] = doing, nameOf }
 
 var subjectRoutes = []Route{
 	get("/subjects", subjectsPage),
@@ -32,7 +37,7 @@ func subjectsPage(v *Visit) (page Subjects, err error) {
 		return page, err
 	}
 	page.Text, page.Cursor = strings.TrimSpace(v.Query("text")), v.Query("cursor")
-	query := url.Values{"limit": {"50"}}
+	query := url.Values{"limit": {"50"}, "about": {"true"}}
 	for name, value := range map[string]string{"factory": page.Factory, "text": page.Text, "cursor": page.Cursor} {
 		if value != "" {
 			query.Set(name, value)
@@ -63,6 +68,113 @@ func (s Story) Total() (t api.Subject) {
 	return t
 }
 
+// Heading is what people call the subject, or else its name without the sender.
+func (s Story) Heading() string {
+	for _, c := range slices.Backward(s.Told.Story) {
+		if c.Delivery != nil && c.Delivery.Title != "" {
+			return event.Line(c.Delivery.Title, 120)
+		}
+	}
+	return nameOf(s.Told.Subject)
+}
+
+// nameOf is the name of a subject without its sender.
+func nameOf(subject string) string {
+	if _, name, ok := strings.Cut(subject, ":"); ok {
+		return name
+	}
+	return subject
+}
+
+// Latest is the newest run; nil: it started no run that is kept.
+func (s Story) Latest() *RunRow {
+	for _, c := range slices.Backward(s.Told.Story) {
+		if c.Run != nil {
+			row := s.Row(c.Run)
+			return &row
+		}
+	}
+	return nil
+}
+
+// Newest is the newest delivery; nil: none is kept.
+func (s Story) Newest() *api.Delivery {
+	for _, c := range slices.Backward(s.Told.Story) {
+		if c.Delivery != nil {
+			return c.Delivery
+		}
+	}
+	return nil
+}
+
+// State is the state of the subject: that of its newest run, unless a person is needed.
+func (s Story) State() state {
+	switch latest := s.Latest(); {
+	case len(s.Failed()) > 0:
+		return state{"warn", "Needs a person"}
+	case latest == nil:
+		return state{"none", "Started nothing"}
+	default:
+		return runState(latest.State)
+	}
+}
+
+// Place is the page of the subject at its sender, as far as an answer went there; empty: not known.
+func (s Story) Place() string {
+	for _, c := range s.Told.Story {
+		if c.Answer != nil && markdown.Web(c.Answer.Place) != "" {
+			return c.Answer.Place
+		}
+	}
+	return ""
+}
+
+// Stop is the address at which what goes on can be cancelled; empty: nothing goes on.
+func (s Story) Stop() string {
+	var open []string
+	for _, c := range s.Told.Story {
+		if c.Run != nil && !store.RunState(c.Run.State).Terminal() {
+			open = append(open, c.Run.RunID)
+		}
+	}
+	switch len(open) {
+	case 0:
+		return ""
+	case 1:
+		return s.To("/runs/"+url.PathEscape(open[0])) + "#cancel"
+	}
+	return s.To("/runs", "subject", s.Told.Subject)
+}
+
+// People are those who caused the events, and Automations those that ran.
+func (s Story) People() []string {
+	return s.each(func(c api.Chapter) string {
+		if c.Delivery == nil {
+			return ""
+		}
+		return c.Delivery.Person
+	})
+}
+
+// Automations are the automations that ran.
+func (s Story) Automations() []string {
+	return s.each(func(c api.Chapter) string {
+		if c.Run == nil {
+			return ""
+		}
+		return c.Run.Automation
+	})
+}
+
+func (s Story) each(of func(api.Chapter) string) (all []string) {
+	for _, c := range s.Told.Story {
+		if one := of(c); one != "" && !slices.Contains(all, one) {
+			all = append(all, one)
+		}
+	}
+	return all
+}
+
 // Pulls are the pull requests of the story.
 func (s Story) Pulls() (all []*api.PullRequest) {
 	for _, c := range s.Told.Story {
@@ -91,7 +203,7 @@ func subjectPage(v *Visit) (page Story, err error) {
 	if page.Page, err = v.Page(name); err != nil {
 		return page, err
 	}
-	query := url.Values{"subject": {name}}
+	query := url.Values{"subject": {name}, "about": {"true"}}
 	if page.Factory != "" {
 		query.Set("factory", page.Factory)
 	}
