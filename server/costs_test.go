@@ -41,7 +41,7 @@ func TestWhatCameOfRuns(t *testing.T) {
 	if err := f.store.Leases.Finish(t.Context(), l, store.Succeeded, "", nil); err != nil {
 		t.Fatal(err)
 	}
-	for query, want := range map[string]int{"": 1, "&person=github:ada": 1, "&person=github:ad": 0, "&person=github:ada+x": 0} {
+	for query, want := range map[string]int{"": 1, "&person=github:ada": 1, "&person=github:ad": 0, "&person=github:ada+x": 0, "&event=Issue_": 1, "&event=push": 0, "&event=issue&state=FAILED": 0} {
 		list := read[api.List[api.Run]](t, f.get("/api/v1/agent/runs?about=true"+query, key)).Entries
 		if len(list) != want {
 			t.Fatalf("%q selects %d runs", query, len(list))
@@ -49,6 +49,11 @@ func TestWhatCameOfRuns(t *testing.T) {
 		if want == 1 && *list[0].About != (api.RunAbout{Title: "Login <b>fails", Event: "issue_created", Files: 1, Outcome: "open"}) {
 			t.Errorf("the list says %+v", list[0].About)
 		}
+	}
+	first := read[api.List[api.Run]](t, f.get("/api/v1/agent/runs?event=issue&limit=1", key))
+	rest := read[api.List[api.Run]](t, f.get("/api/v1/agent/runs?event=issue&limit=1&cursor="+url.QueryEscape(first.PageInfo.NextCursor), key))
+	if len(first.Entries) != 1 || len(rest.Entries) != 0 || rest.PageInfo.HasNextPage {
+		t.Errorf("of the runs of an event, the pages are %+v and %+v", first, rest)
 	}
 	if list := read[api.List[api.Run]](t, f.get("/api/v1/agent/runs", key)).Entries; list[0].About != nil {
 		t.Errorf("nobody asked, and the list says %+v", list[0].About)
@@ -66,6 +71,8 @@ func TestWhatCameOfRuns(t *testing.T) {
 	}
 	page := reader{f, f.signIn(f.link(f.key("m", "read", "runs", "operate", "manage")))}
 	page.shows("/runs?person="+url.QueryEscape("github:ada"), 200, "fix: Login <b>fails · acme/app#12", "github.com/acme/app/pull/13 , 1 file changed", "issue_created by github:ada")
+	page.shows("/runs?event=issue_created", 200, "fix: Login <b>fails · acme/app#12")
+	page.shows("/runs?event=push", 200, "No run is like that.")
 	page.shows("/runs/"+l.RunID.String(), 200, "fix: Login <b>fails · acme/app#12", "Ended well")
 	page.shows("/costs", 200, "$0.25 for 1 run that ended, 1 of them well; they opened 1 pull request, which is $0.25 for each", "github:acme/app 1 1 1 0 70 $0.25", "github:ada 1 1 1 0 70 $0.25")
 	sheet := page.get("/costs/table.csv")

@@ -14,6 +14,7 @@ import (
 	"triphammer/factory/native"
 	"triphammer/server/access"
 	"triphammer/server/api"
+	"triphammer/server/delivery"
 	"triphammer/server/run"
 	"triphammer/server/run/event"
 	"triphammer/server/store"
@@ -63,6 +64,7 @@ type runListing struct {
 	sort  string // name of the order
 	none  bool   // it selects no run
 	about bool   // it tells what runs are about and what came of them
+	event string // part of the name of their events, in small letters
 	wrong *api.FieldProblem
 }
 
@@ -103,6 +105,7 @@ var runFilters = map[string]func(l *runListing, values []string){
 	"executor":           textFilter(func(l *runListing) *string { return &l.Executor }),
 	"subject":            textFilter(func(l *runListing) *string { return &l.Subject }),
 	"person":             textFilter(func(l *runListing) *string { return &l.Person }),
+	"event":              func(l *runListing, values []string) { l.event = strings.ToLower(values[0]) },
 	"about":              func(l *runListing, values []string) { l.about = values[0] == "true" },
 	"q":                  (*runListing).search,
 	"factory_only":       (*runListing).factoryOnly,
@@ -355,14 +358,10 @@ func (s *Server) listRuns(ctx context.Context, c *call) (shown api.List[api.Run]
 	if l.wrong != nil {
 		return shown, api.Refuse(api.InvalidRequest, l.wrong.Field+": "+l.wrong.Message, *l.wrong)
 	}
-	if !l.none {
-		l.Limit = limit + 1
-	}
-	all, err := c.Runs(ctx, l.RunQuery)
+	all, info, err := l.read(ctx, c, limit)
 	if err != nil {
 		return shown, err
 	}
-	all, info := page(all, limit, l.cursor)
 	runs, err := s.showRuns(ctx, all)
 	if err == nil && l.about {
 		err = tellOfRuns(ctx, c, all, runs)
@@ -373,8 +372,51 @@ func (s *Server) listRuns(ctx context.Context, c *call) (shown api.List[api.Run]
 	return api.List[api.Run]{Entries: runs, PageInfo: info}, err
 }
 
-// tellOfRuns adds to runs what they are about and what came of them.
-func tellOfRuns(ctx context.Context, c *call, all []access.Run, shown []api.Run) error {
+// The event of a run is known only from its delivery. So a list of those of an event looks through
+// maxLooked runs, in steps of so few that About reads the payloads of all.
+const (
+	maxLooked = 1200
+	lookStep  = 30
+)
+
+// read reads a page of the list.
+func (l *runListing) read(ctx context.Context, c *call, limit int) (all []access.Run, info api.PageInfo, err error) {
+	if l.none {
+		return nil, info, nil
+	}
+	if l.event == "" {
+		l.Limit = limit + 1
+		all, err = c.Runs(ctx, l.RunQuery)
+		all, info = page(all, limit, l.cursor)
+		return all, info, err
+	}
+	l.Limit = lookStep
+	for looked := 0; looked < maxLooked; looked += lookStep {
+		some, err := c.Runs(ctx, l.RunQuery)
+		if err != nil {
+			return nil, info, err
+		}
+		about, err := aboutRuns(ctx, c, some)
+		if err != nil {
+			return nil, info, err
+		}
+		for _, r := range some {
+			if l.After = l.Cursor(r.Run); strings.Contains(strings.ToLower(about[r.DeliveryID].Event), l.event) && r.DeliveryID != 0 {
+				if all = append(all, r); len(all) == limit {
+					return all, api.PageInfo{HasNextPage: true, NextCursor: l.cursor(r)}, nil
+				}
+			}
+		}
+		if len(some) < lookStep {
+			return all, info, nil
+		}
+		info = api.PageInfo{HasNextPage: true, NextCursor: l.cursor(some[len(some)-1])}
+	}
+	return all, info, nil
+}
+
+// aboutRuns says what the deliveries of runs are about, as far as they are kept.
+func aboutRuns(ctx context.Context, c *call, all []access.Run) (map[store.DeliveryID]delivery.About, error) {
 	var deliveries []*store.Delivery
 	for _, r := range all {
 		if r.DeliveryID == 0 || slices.ContainsFunc(deliveries, func(d *store.Delivery) bool { return d.ID == r.DeliveryID }) {
@@ -384,7 +426,12 @@ func tellOfRuns(ctx context.Context, c *call, all []access.Run, shown []api.Run)
 			deliveries = append(deliveries, d.Delivery)
 		}
 	}
-	about, err := c.About(ctx, deliveries)
+	return c.About(ctx, deliveries)
+}
+
+// tellOfRuns adds to runs what they are about and what came of them.
+func tellOfRuns(ctx context.Context, c *call, all []access.Run, shown []api.Run) error {
+	about, err := aboutRuns(ctx, c, all)
 	if err != nil {
 		return err
 	}
@@ -454,7 +501,7 @@ func (s *Server) countRuns(ctx context.Context, c *call) (shown api.RunCounts, e
 	if l.wrong != nil {
 		return shown, api.Refuse(api.InvalidRequest, l.wrong.Field+": "+l.wrong.Message, *l.wrong)
 	}
-	if _, err := c.Runs(ctx, l.RunQuery); err != nil { // with a limit of 0: whether the caller may
+	if _, err := c.Runs(ctx, l.RunQuery); err != nil || l.event != "" { // with a limit of 0: whether the caller may
 		return shown, err
 	}
 	counts, ok, err := c.CountRuns(ctx, l.RunQuery)

@@ -203,7 +203,7 @@ func cameFrom(r api.Run) string {
 }
 
 // runFilters are the parameters of the page that select runs.
-var runFilters = []string{"state", "automation", "webhook", "source", "agent", "environment", "creator", "subject", "person", "since", "q"}
+var runFilters = []string{"state", "automation", "webhook", "source", "agent", "environment", "creator", "event", "subject", "person", "since", "q"}
 
 // spans are the times since which runs are shown.
 var spans = map[string]time.Duration{"1h": time.Hour, "24h": 24 * time.Hour, "7d": 7 * 24 * time.Hour, "30d": 30 * 24 * time.Hour}
