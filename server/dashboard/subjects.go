@@ -52,7 +52,15 @@ func subjectsPage(v *Visit) (page Subjects, err error) {
 // Story is the page of a subject.
 type Story struct {
 	Page
-	Told api.SubjectStory
+	Told    api.SubjectStory
+	Heading string        // what people call the subject, or else its name without the sender
+	Newest  *api.Delivery // nil: none is kept
+	Latest  *RunRow       // the newest run; nil: it started no run that is kept
+	Place   string        // the page of the subject at its sender, as far as an answer went there; empty: not known
+	// People are those who caused the events, and Automations those that ran.
+	People, Automations []string
+
+	open []string // the runs that have not ended
 }
 
 var story = parse("subject")
@@ -68,14 +76,32 @@ func (s Story) Total() (t api.Subject) {
 	return t
 }
 
-// Heading is what people call the subject, or else its name without the sender.
-func (s Story) Heading() string {
-	for _, c := range slices.Backward(s.Told.Story) {
-		if c.Delivery != nil && c.Delivery.Title != "" {
-			return event.Line(c.Delivery.Title, 120)
+// read reads from the story what stands above and beside it.
+func (s *Story) read() {
+	s.Heading = nameOf(s.Told.Subject)
+	add := func(list *[]string, one string) {
+		if one != "" && !slices.Contains(*list, one) {
+			*list = append(*list, one)
 		}
 	}
-	return nameOf(s.Told.Subject)
+	for _, c := range s.Told.Story {
+		switch {
+		case c.Delivery != nil:
+			if s.Newest = c.Delivery; c.Delivery.Title != "" {
+				s.Heading = event.Line(c.Delivery.Title, 120)
+			}
+			add(&s.People, c.Delivery.Person)
+		case c.Run != nil:
+			row := s.Row(c.Run)
+			s.Latest = &row
+			add(&s.Automations, c.Run.Automation)
+			if !store.RunState(c.Run.State).Terminal() {
+				s.open = append(s.open, c.Run.RunID)
+			}
+		case c.Answer != nil && markdown.Web(c.Answer.Place) != "":
+			s.Place = c.Answer.Place
+		}
+	}
 }
 
 // nameOf is the name of a subject without its sender.
@@ -86,93 +112,26 @@ func nameOf(subject string) string {
 	return subject
 }
 
-// Latest is the newest run; nil: it started no run that is kept.
-func (s Story) Latest() *RunRow {
-	for _, c := range slices.Backward(s.Told.Story) {
-		if c.Run != nil {
-			row := s.Row(c.Run)
-			return &row
-		}
-	}
-	return nil
-}
-
-// Newest is the newest delivery; nil: none is kept.
-func (s Story) Newest() *api.Delivery {
-	for _, c := range slices.Backward(s.Told.Story) {
-		if c.Delivery != nil {
-			return c.Delivery
-		}
-	}
-	return nil
-}
-
 // State is the state of the subject: that of its newest run, unless a person is needed.
 func (s Story) State() state {
-	switch latest := s.Latest(); {
+	switch {
 	case len(s.Failed()) > 0:
 		return state{"warn", "Needs a person"}
-	case latest == nil:
+	case s.Latest == nil:
 		return state{"none", "Started nothing"}
-	default:
-		return runState(latest.State)
 	}
-}
-
-// Place is the page of the subject at its sender, as far as an answer went there; empty: not known.
-func (s Story) Place() string {
-	for _, c := range s.Told.Story {
-		if c.Answer != nil && markdown.Web(c.Answer.Place) != "" {
-			return c.Answer.Place
-		}
-	}
-	return ""
+	return runState(s.Latest.State)
 }
 
 // Stop is the address at which what goes on can be cancelled; empty: nothing goes on.
 func (s Story) Stop() string {
-	var open []string
-	for _, c := range s.Told.Story {
-		if c.Run != nil && !store.RunState(c.Run.State).Terminal() {
-			open = append(open, c.Run.RunID)
-		}
-	}
-	switch len(open) {
+	switch len(s.open) {
 	case 0:
 		return ""
 	case 1:
-		return s.To("/runs/"+url.PathEscape(open[0])) + "#cancel"
+		return s.To("/runs/"+url.PathEscape(s.open[0])) + "#cancel"
 	}
 	return s.To("/runs", "subject", s.Told.Subject)
-}
-
-// People are those who caused the events, and Automations those that ran.
-func (s Story) People() []string {
-	return s.each(func(c api.Chapter) string {
-		if c.Delivery == nil {
-			return ""
-		}
-		return c.Delivery.Person
-	})
-}
-
-// Automations are the automations that ran.
-func (s Story) Automations() []string {
-	return s.each(func(c api.Chapter) string {
-		if c.Run == nil {
-			return ""
-		}
-		return c.Run.Automation
-	})
-}
-
-func (s Story) each(of func(api.Chapter) string) (all []string) {
-	for _, c := range s.Told.Story {
-		if one := of(c); one != "" && !slices.Contains(all, one) {
-			all = append(all, one)
-		}
-	}
-	return all
 }
 
 // Pulls are the pull requests of the story.
@@ -207,5 +166,7 @@ func subjectPage(v *Visit) (page Story, err error) {
 	if page.Factory != "" {
 		query.Set("factory", page.Factory)
 	}
-	return page, v.Get("/subjects/story?"+query.Encode(), &page.Told)
+	err = v.Get("/subjects/story?"+query.Encode(), &page.Told)
+	page.read()
+	return page, err
 }

@@ -38,7 +38,7 @@ addEventListener("pageshow", () => {
 const pages = { o: "/", d: "/deliveries", r: "/runs", w: "/webhooks", a: "/automations", f: "/definition" };
 let going = 0;
 document.addEventListener("keydown", (event) => {
-  if (event.ctrlKey || event.metaKey || event.altKey || event.target.closest("input, textarea, select, [contenteditable]")) return;
+  if (event.ctrlKey || event.metaKey || event.altKey || event.target.closest("input, textarea, select, [contenteditable], .palette")) return;
   const key = event.key;
   if (event.timeStamp - going < 1000 && pages[key]) {
     const link = [...document.querySelectorAll(".nav a")].find((a) => new URL(a.href).pathname.endsWith(pages[key]));
