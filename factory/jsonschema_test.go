@@ -675,7 +675,7 @@ func schemeNames() object {
 	for _, s := range signature.All() {
 		values, providers = append(values, s.Name), append(providers, s.Provider)
 	}
-	return object{"enum": values, "enumDescriptions": providers, "errorMessage": "no such scheme: triphammer schemes lists them"}
+	return object{"enum": values, "enumDescriptions": providers, "errorMessage": "no such scheme: triphammer schemes list has them"}
 }
 
 func runnerRules() object {

@@ -127,7 +127,7 @@ var schemaTexts = map[string]string{
 	"webhook":                            "webhooks/<name>.yaml: a URL that senders POST JSON to.",
 	"webhook.authMode":                   "How the sender proves itself. token: header Authorization: Bearer; url_token: the last segment of the URL; signature: the sender signs each request.",
 	"webhook.signatureScheme":            "How the sender signs; required with authMode signature, and only there.",
-	"webhook.signature":                  "How the sender signs, for the schemes hmac, ed25519 and token_header; a few keys for other schemes (triphammer schemes NAME).",
+	"webhook.signature":                  "How the sender signs, for the schemes hmac, ed25519 and token_header; a few keys for other schemes (triphammer schemes show NAME).",
 	"webhook.signature.header":           "Header that holds the proof.",
 	"webhook.signature.algorithm":        "Hash of the HMAC; sha256 if omitted.",
 	"webhook.signature.encoding":         "How the signature is written. Omitted: hex, of ed25519 base64.",

@@ -212,7 +212,7 @@ func (l *loader) scheme(d *document, w *Webhook) {
 		allowed = formatSchemes
 	}
 	if !slices.Contains(allowed, n.Text) {
-		hint := cmp.Or(d.OneOf(n.Text, allowed), "triphammer schemes lists them")
+		hint := cmp.Or(d.OneOf(n.Text, allowed), "triphammer schemes list has them")
 		d.Error(n.At, schema.InvalidValue, hint, fmt.Sprintf("signatureScheme cannot be %q", n.Text))
 		return
 	}

@@ -81,3 +81,40 @@ func TestListsTakeOutput(t *testing.T) {
 		t.Errorf("only %d commands list or show", found)
 	}
 }
+
+// TestGrammar: commands are NOUN VERB NAME, with one verb for one thing: what can be changed or deleted
+// can be listed and shown, and no noun has its own word for that.
+func TestGrammar(t *testing.T) {
+	others := map[string]string{"get": "show", "describe": "show", "ls": "list", "new": "create", "update": "edit", "change": "edit", "rm": "delete", "stop": "pause", "start": "resume"}
+	nouns := 0
+	everyCommand(commandTree(), func(c *cobra.Command) {
+		if own := others[c.Name()]; own != "" {
+			t.Errorf("%s: the others say %s", c.CommandPath(), own)
+		}
+		verbs := make(map[string]*cobra.Command)
+		for _, verb := range c.Commands() {
+			verbs[verb.Name()] = verb
+		}
+		if verbs["delete"] == nil && verbs["create"] == nil {
+			return
+		}
+		needs := []string{"list", "show"}
+		if c.Name() == "keys" { // whose list has all there is
+			needs = needs[:1]
+		}
+		nouns++
+		for _, verb := range needs {
+			if verbs[verb] == nil {
+				t.Errorf("%s has no %s", c.CommandPath(), verb)
+			}
+		}
+		for _, verb := range []string{"show", "edit", "delete", "pause", "resume", "enable", "disable"} {
+			if of := verbs[verb]; of != nil && !(len(client.ArgumentsOf(of)) == 1 && slices.ContainsFunc([]string{"NAME", "[NAME", "ID"}, func(word string) bool { return strings.HasPrefix(client.ArgumentsOf(of)[0], word) })) {
+				t.Errorf("%s takes no NAME: %s", of.CommandPath(), of.Use)
+			}
+		}
+	})
+	if nouns < 8 {
+		t.Errorf("only %d nouns make things", nouns)
+	}
+}

@@ -7,7 +7,6 @@ import (
 	"io"
 	"io/fs"
 	"net/http"
-	"net/url"
 	"os"
 	"slices"
 	"strings"
@@ -286,52 +285,46 @@ func (d *definitionAuthor) send(
 	}, make)
 }
 
+// environments are shown with where their files come from.
+var environments = listing[api.AgentEnvironment]{
+	kind:    "environment",
+	path:    "/agent/environments",
+	factory: func(e api.AgentEnvironment) string { return e.Factory },
+	name:    func(e api.AgentEnvironment) string { return e.Name },
+	header:  []string{"NAME", "REPOSITORIES", "DESCRIPTION"},
+	row: func(_ io.Writer, e api.AgentEnvironment) term.Cells {
+		var from []string
+		for _, r := range e.Repositories {
+			from = append(from, r.URL)
+		}
+		return term.Cells{e.Name, term.Prose(strings.Join(from, ", ")), term.Prose(e.Description)}
+	},
+}
+
+// agents are shown with the factories that define them.
+var agents = listing[api.AgentEntry]{
+	kind:   "agent",
+	path:   "/agent",
+	name:   func(a api.AgentEntry) string { return a.Name },
+	header: []string{"NAME", "OF", "DESCRIPTION"},
+	row: func(_ io.Writer, a api.AgentEntry) term.Cells {
+		var of, about []string
+		for _, v := range a.Variants {
+			factory, _, _ := strings.Cut(v.ID, "/")
+			of, about = append(of, factory), append(about, v.Description)
+		}
+		return term.Cells{a.Name, term.Prose(strings.Join(of, ", ")), term.Prose(strings.Join(about, "; "))}
+	},
+}
+
 func environmentsCommand() *cobra.Command {
-	list := &cobra.Command{
-		Use: "list", Short: "List the environments in which runs can work", Args: cobra.NoArgs,
-		RunE: WithServer(false, func(c *cobra.Command, _ []string, cl *Client) error {
-			all, err := Collect[api.AgentEnvironment](c.Context(), cl, "/agent/environments", url.Values{}, 0)
-			if err != nil {
-				return err
-			}
-			return term.EmitOf(c, all, func(e api.AgentEnvironment) string { return e.Factory }, func(e api.AgentEnvironment) string { return e.Name },
-				[]string{"NAME", "REPOSITORIES", "DESCRIPTION"}, func(e api.AgentEnvironment) term.Cells {
-					var from []string
-					for _, r := range e.Repositories {
-						from = append(from, r.URL)
-					}
-					return term.Cells{e.Name, term.Prose(strings.Join(from, ", ")), term.Prose(e.Description)}
-				})
-		}),
-	}
-	term.OutputFlag(list)
-	ClientFlags(list)
 	example := `app --set 'repositories=[{"url": "https://git.example.com/app.git"}]' --set timeoutMinutes=30`
-	return Noun("environments", "Environments of runs", append([]*cobra.Command{list}, definitionAuthorCommands("environment", example)...)...)
+	shown := environments.commands("List the environments in which runs can work")
+	return Noun("environments", "Environments of runs", append(shown, definitionAuthorCommands("environment", example)...)...)
 }
 
 func agentsCommand() *cobra.Command {
-	list := &cobra.Command{
-		Use: "list", Short: "List the agents of the definitions", Args: cobra.NoArgs,
-		RunE: WithServer(false, func(c *cobra.Command, _ []string, cl *Client) error {
-			all, err := Collect[api.AgentEntry](c.Context(), cl, "/agent", url.Values{}, 0)
-			if err != nil {
-				return err
-			}
-			name := func(a api.AgentEntry) string { return a.Name }
-			return term.EmitList(c, all, name, []string{"NAME", "OF", "DESCRIPTION"}, func(a api.AgentEntry) term.Cells {
-				var of, about []string
-				for _, v := range a.Variants {
-					factory, _, _ := strings.Cut(v.ID, "/")
-					of, about = append(of, factory), append(about, v.Description)
-				}
-				return term.Cells{a.Name, term.Prose(strings.Join(of, ", ")), term.Prose(strings.Join(about, "; "))}
-			})
-		}),
-	}
-	term.OutputFlag(list)
-	ClientFlags(list)
 	example := `reviewer --set agentType=REVIEW --set harness.type=claude --prompt-file reviewer.md`
-	all := append([]*cobra.Command{list}, definitionAuthorCommands("agent", example)...)
-	return Noun("agents", "Agents: who does the work of runs", all...)
+	shown := agents.commands("List the agents of the definitions")
+	return Noun("agents", "Agents: who does the work of runs", append(shown, definitionAuthorCommands("agent", example)...)...)
 }

@@ -60,7 +60,7 @@ tell it only when they have the URL.` + authorHelp,
 		f := c.Flags()
 		f.StringVar(&w.mode, "auth-mode", "",
 			"how senders prove themselves: "+strings.Join(schema.AuthModes, ", ")+"; default: token, or signature with --scheme")
-		f.StringVar(&w.scheme, "scheme", "", "signature scheme of the sender (triphammer schemes)")
+		f.StringVar(&w.scheme, "scheme", "", "signature scheme of the sender (triphammer schemes list)")
 		f.StringVar(&w.header, "delivery-id-header", "", "header in which the sender puts its event's id")
 		f.StringVar(&w.secretName, "secret-name", "", "managed secret that is set already")
 		f.StringArrayVar(&w.options, "signature", nil, "option of the scheme: key=value, such as header=X-Signature")

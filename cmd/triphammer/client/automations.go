@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"net/url"
 	"slices"
 	"strings"
 	"time"
@@ -17,35 +16,43 @@ import (
 	"github.com/spf13/cobra"
 )
 
+// automations are shown with what starts them.
+var automations = listing[api.Automation]{
+	kind:    "automation",
+	path:    "/automations",
+	factory: func(a api.Automation) string { return a.Factory },
+	name:    func(a api.Automation) string { return a.Name },
+	header:  []string{"NAME", "STATE", "ENVIRONMENT", "STARTED BY", "FILE"},
+	row: func(w io.Writer, a api.Automation) term.Cells {
+		state := "enabled"
+		switch {
+		case !a.Enabled:
+			state = "disabled"
+		case a.Paused != nil:
+			state = pausedText(w, a.Paused)
+		case a.Dormant != "":
+			state = "dormant"
+		}
+		if len(a.Warnings) > 0 {
+			state += " (!)"
+		}
+		var triggers []string
+		for _, t := range a.Triggers {
+			triggers = append(triggers, triggerText(t))
+		}
+		return term.Cells{a.Name, state, a.EnvironmentID, term.Prose(strings.Join(triggers, "; ")), term.Prose(a.Path)}
+	},
+}
+
 func automationsCommand() *cobra.Command {
 	list := &cobra.Command{
 		Use: "list", Short: "List automations and what starts them", Args: cobra.NoArgs,
 		RunE: WithServer(false, func(c *cobra.Command, _ []string, cl *Client) error {
-			all, err := Collect[api.Automation](c.Context(), cl, "/automations", url.Values{}, 0)
+			all, err := automations.all(c, cl)
 			if err != nil {
 				return err
 			}
-			err = term.EmitOf(c, all, func(a api.Automation) string { return a.Factory }, func(a api.Automation) string { return a.Name },
-				[]string{"NAME", "STATE", "ENVIRONMENT", "STARTED BY", "FILE"}, func(a api.Automation) term.Cells {
-					state := "enabled"
-					switch {
-					case !a.Enabled:
-						state = "disabled"
-					case a.Paused != nil:
-						state = pausedText(c.OutOrStdout(), a.Paused)
-					case a.Dormant != "":
-						state = "dormant"
-					}
-					if len(a.Warnings) > 0 {
-						state += " (!)"
-					}
-					var triggers []string
-					for _, t := range a.Triggers {
-						triggers = append(triggers, triggerText(t))
-					}
-					return term.Cells{a.Name, state, a.EnvironmentID, term.Prose(strings.Join(triggers, "; ")), term.Prose(a.Path)}
-				})
-			if err != nil || !term.IsTable(c) {
+			if err := automations.emit(c, all); err != nil || !term.IsTable(c) {
 				return err
 			}
 			if cl.Offline {
@@ -65,6 +72,7 @@ func automationsCommand() *cobra.Command {
 	for _, c := range all {
 		ClientFlags(c)
 	}
+	all = append(all, automations.show())
 	return Noun("automations", "Automations", append(all, definitionAuthorCommands("automation",
 		"triage --webhook github --filter '{\"action\": [\"opened\"]}' --environment app --prompt-file triage.md")...)...)
 }

@@ -7,12 +7,14 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"strings"
 
 	"github.com/spf13/cobra"
 
 	"triphammer/cmd/triphammer/client/exit"
 	"triphammer/cmd/triphammer/client/term"
 	"triphammer/server/api"
+	"triphammer/server/terms"
 )
 
 func schedulesCommand() *cobra.Command {
@@ -52,19 +54,17 @@ func schedulesCommand() *cobra.Command {
 		}),
 	}
 	show := &cobra.Command{
-		Use: "show ID", Short: "Show a schedule", Args: Exactly("ID"),
-		RunE: WithServer(false, func(c *cobra.Command, args []string, cl *Client) error {
-			return schedule(c, cl, http.MethodGet, "/agent/schedules/"+url.PathEscape(args[0]), nil)
+		Use: "show NAME|ID", Short: "Show a schedule", Args: Exactly("NAME|ID"),
+		RunE: ofSchedule(func(c *cobra.Command, cl *Client, path string) error {
+			return schedule(c, cl, http.MethodGet, path, nil)
 		}),
 	}
 	edit := &cobra.Command{
-		Use: "edit ID", Short: "Change when a schedule starts runs, or what they are to do", Args: Exactly("ID"),
+		Use: "edit NAME|ID", Short: "Change when a schedule starts runs, or what they are to do", Args: Exactly("NAME|ID"),
 		Long: `Change a schedule that was made by command, page or API. What no flag names stays. Its runs are yours from then on. Times are
 UTC. The schedule of an automation is a trigger in the automation's file: change it there.`,
-		Example: "  triphammer schedules edit sch_0123456789abc --cron '0 9 * * MON-FRI'",
-		RunE: WithServer(false, func(c *cobra.Command, args []string, cl *Client) error {
-			return editSchedule(c, cl, args[0], environment)
-		}),
+		Example: "  triphammer schedules edit tidy --cron '0 9 * * MON-FRI'",
+		RunE:    ofSchedule(func(c *cobra.Command, cl *Client, path string) error { return editSchedule(c, cl, path, environment) }),
 	}
 	for _, c := range []*cobra.Command{create, edit} {
 		f := c.Flags()
@@ -76,17 +76,17 @@ UTC. The schedule of an automation is a trigger in the automation's file: change
 	}
 	change := func(use, short, suffix string) *cobra.Command {
 		return &cobra.Command{
-			Use: use + " ID", Short: short, Args: Exactly("ID"),
-			RunE: WithServer(false, func(c *cobra.Command, args []string, cl *Client) error {
-				return schedule(c, cl, http.MethodPost, "/agent/schedules/"+url.PathEscape(args[0])+suffix, nil)
+			Use: use + " NAME|ID", Short: short, Args: Exactly("NAME|ID"),
+			RunE: ofSchedule(func(c *cobra.Command, cl *Client, path string) error {
+				return schedule(c, cl, http.MethodPost, path+suffix, nil)
 			}),
 		}
 	}
-	pause, resume := change("pause", "Start no runs any more", "/pause"), change("resume", "Start runs again", "/resume")
+	pause, resume := change("pause", "Stop a schedule from starting runs until it is resumed", "/pause"), change("resume", "Resume a schedule: it starts runs again", "/resume")
 	remove := &cobra.Command{
-		Use: "delete ID", Short: "Delete a schedule; its runs stay", Args: Exactly("ID"),
-		RunE: WithServer(false, func(c *cobra.Command, args []string, cl *Client) error {
-			return cl.Call(c.Context(), http.MethodDelete, "/agent/schedules/"+url.PathEscape(args[0]), nil, nil)
+		Use: "delete NAME|ID", Short: "Delete a schedule; its runs stay", Args: Exactly("NAME|ID"),
+		RunE: ofSchedule(func(c *cobra.Command, cl *Client, path string) error {
+			return cl.Call(c.Context(), http.MethodDelete, path, nil, nil)
 		}),
 	}
 	for _, c := range []*cobra.Command{list, show, create, edit, pause, resume, remove} {
@@ -98,9 +98,38 @@ UTC. The schedule of an automation is a trigger in the automation's file: change
 	return Noun("schedules", "What starts runs by the clock", list, show, create, edit, pause, resume, remove)
 }
 
+// ofSchedule runs a command on the schedule that its argument names, with the path of that in the API.
+// Names need not be unique, ids are.
+func ofSchedule(run func(c *cobra.Command, cl *Client, path string) error) func(*cobra.Command, []string) error {
+	return WithServer(false, func(c *cobra.Command, args []string, cl *Client) error {
+		id := args[0]
+		if !strings.HasPrefix(id, terms.SchedulePrefix) {
+			all, err := Collect[api.Schedule](c.Context(), cl, "/agent/schedules", url.Values{}, 0)
+			if err != nil {
+				return err
+			}
+			var names, ids []string
+			for _, s := range all {
+				names = append(names, s.Name)
+				if s.Name == args[0] {
+					ids = append(ids, s.ID)
+				}
+			}
+			switch len(ids) {
+			case 0:
+				return exit.With(exit.NotFound, "%s", api.NoneNamed("schedule", args[0], names))
+			case 1:
+				id = ids[0]
+			default:
+				return exit.With(exit.Usage, "several schedules are named %s: give the ID of one: %s", args[0], strings.Join(ids, ", "))
+			}
+		}
+		return run(c, cl, "/agent/schedules/"+url.PathEscape(id))
+	})
+}
+
 // editSchedule changes of a schedule what the flags name. A PUT takes the whole schedule.
-func editSchedule(c *cobra.Command, cl *Client, id, environment string) error {
-	path := "/agent/schedules/" + url.PathEscape(id)
+func editSchedule(c *cobra.Command, cl *Client, path, environment string) error {
 	var was api.Schedule
 	if err := cl.Get(c.Context(), path, &was); err != nil {
 		return err

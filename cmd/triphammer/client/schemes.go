@@ -16,21 +16,11 @@ import (
 )
 
 func schemesCommand() *cobra.Command {
-	c := &cobra.Command{
-		Use: "schemes [NAME]", Short: "List the signature schemes of webhooks, or show one",
-		Long: `List the senders whose signatures this server verifies, or show one: where its webhook is set up, how it signs, and how this is known.
-A likely scheme is known from one implementation alone, or disputed in a detail; the others are certain.`,
-		Args: func(c *cobra.Command, args []string) error {
-			if len(args) > 1 {
-				return exit.With(exit.Usage, "%s takes one NAME at most", c.CommandPath())
-			}
-			return nil
-		},
-		ValidArgsFunction: cobra.FixedCompletions(signature.Names(), cobra.ShellCompDirectiveNoFileComp),
-		RunE: func(c *cobra.Command, args []string) error {
-			if len(args) == 1 {
-				return showOneScheme(c, args[0])
-			}
+	list := &cobra.Command{
+		Use: "list", Short: "List the senders whose signatures this server verifies", Args: cobra.NoArgs,
+		Long: `List the senders whose signatures this server verifies. A likely scheme is known from one implementation alone, or disputed in a
+detail; the others are certain.`,
+		RunE: func(c *cobra.Command, _ []string) error {
 			var all []api.SignatureScheme
 			for _, s := range signature.All() {
 				all = append(all, api.ShowScheme(s))
@@ -45,14 +35,21 @@ A likely scheme is known from one implementation alone, or disputed in a detail;
 				})
 		},
 	}
-	term.OutputFlag(c)
-	return c
+	show := &cobra.Command{
+		Use: "show NAME", Short: "Show a signature scheme", Args: Exactly("NAME"),
+		Long:              "Show a signature scheme: where the sender's webhook is set up, how it signs, and how this is known.",
+		ValidArgsFunction: cobra.FixedCompletions(signature.Names(), cobra.ShellCompDirectiveNoFileComp),
+		RunE:              func(c *cobra.Command, args []string) error { return showOneScheme(c, args[0]) },
+	}
+	term.OutputFlag(list)
+	term.OutputFlag(show)
+	return Noun("schemes", "Signature schemes of webhooks", list, show)
 }
 
 func showOneScheme(c *cobra.Command, name string) error {
 	found, ok := signature.Lookup(name)
 	if !ok {
-		hint := cmp.Or(schema.OneOf(name, signature.Names()), "triphammer schemes lists them")
+		hint := cmp.Or(schema.OneOf(name, signature.Names()), "triphammer schemes list has them")
 		return exit.With(exit.NotFound, "there is no signature scheme %q; %s", name, hint)
 	}
 	s := api.ShowScheme(found)

@@ -19,48 +19,46 @@ import (
 	"triphammer/server/api"
 )
 
-func secretsCommand() *cobra.Command {
-	list := &cobra.Command{
-		Use: "list", Short: "List managed secrets: names, generations, who uses them", Args: cobra.NoArgs,
-		RunE: WithServer(false, func(c *cobra.Command, _ []string, cl *Client) error {
-			all, err := Collect[api.Secret](c.Context(), cl, "/secrets", url.Values{}, 0)
-			if err != nil {
-				return err
+// secrets are shown with who uses them, never with their values.
+var secrets = listing[api.Secret]{
+	kind:   "secret",
+	path:   "/secrets",
+	name:   func(s api.Secret) string { return s.Name },
+	header: []string{"NAME", "GENERATION", "SET", "SOURCE", "USED BY", "NOTE"},
+	row: func(_ io.Writer, s api.Secret) term.Cells {
+		var uses []string
+		several := slices.ContainsFunc(s.UsedBy, func(u api.SecretUse) bool { return u.Factory != s.UsedBy[0].Factory })
+		for _, u := range s.UsedBy {
+			if several {
+				u.Name = u.Factory + "/" + u.Name
 			}
-			return term.EmitList(c, all, func(s api.Secret) string { return s.Name },
-				[]string{"NAME", "GENERATION", "SET", "SOURCE", "USED BY", "NOTE"}, func(s api.Secret) term.Cells {
-					var uses []string
-					several := slices.ContainsFunc(s.UsedBy, func(u api.SecretUse) bool { return u.Factory != s.UsedBy[0].Factory })
-					for _, u := range s.UsedBy {
-						if several {
-							u.Name = u.Factory + "/" + u.Name
-						}
-						uses = append(uses, u.Kind+" "+u.Name)
-					}
-					var notes []string
-					if app := s.GitHubApp; app != nil && app.Problem != "" {
-						notes = append(notes, "GitHub App that cannot be used: "+app.Problem)
-					} else if app != nil {
-						notes = append(notes, fmt.Sprintf("GitHub App %d", app.ID))
-					}
-					if s.Pending {
-						notes = append(notes, "newer value waits for the next apply")
-					}
-					return term.Cells{s.Name, fmt.Sprint(s.Generation), s.SetAt, term.Prose(s.Source), term.Prose(strings.Join(uses, ", ")), term.Prose(strings.Join(notes, "; "))}
-				})
-		}),
-	}
-	term.OutputFlag(list)
+			uses = append(uses, u.Kind+" "+u.Name)
+		}
+		var notes []string
+		if app := s.GitHubApp; app != nil && app.Problem != "" {
+			notes = append(notes, "GitHub App that cannot be used: "+app.Problem)
+		} else if app != nil {
+			notes = append(notes, fmt.Sprintf("GitHub App %d", app.ID))
+		}
+		if s.Pending {
+			notes = append(notes, "newer value waits for the next apply")
+		}
+		return term.Cells{s.Name, fmt.Sprint(s.Generation), s.SetAt, term.Prose(s.Source), term.Prose(strings.Join(uses, ", ")), term.Prose(strings.Join(notes, "; "))}
+	},
+}
+
+func secretsCommand() *cobra.Command {
 	remove := &cobra.Command{
 		Use: "delete NAME", Short: "Delete a secret that nothing uses", Args: Exactly("NAME"),
 		RunE: WithServer(false, func(c *cobra.Command, args []string, cl *Client) error {
 			return cl.Call(c.Context(), http.MethodDelete, "/secrets/"+url.PathEscape(args[0]), nil, nil)
 		}),
 	}
-	all := append([]*cobra.Command{setSecretCommand(), list, remove}, pendingSecretCommands()...)
+	all := append([]*cobra.Command{setSecretCommand(), remove}, pendingSecretCommands()...)
 	for _, c := range all {
 		ClientFlags(c)
 	}
+	all = append(all, secrets.commands("List managed secrets: names, generations, who uses them")...)
 	return Noun("secrets", "Managed secrets", append(all, resealCommand())...)
 }
 

@@ -74,7 +74,7 @@ run, too, and each run must have SUCCEEDED.`,
 	f.StringVar(&o.rate, "rate", "", "at most so many, such as 10/s or 60/m")
 	f.BoolVar(&o.dry, "dry-run", false, "print an equivalent curl command, and send nothing")
 	f.StringVar(&o.url, "url", "", "send to this address instead of a webhook of a server")
-	f.StringVar(&o.scheme, "scheme", "", "with --url: how to sign (triphammer schemes); without it the secret is a bearer token")
+	f.StringVar(&o.scheme, "scheme", "", "with --url: how to sign (triphammer schemes list); without it the secret is a bearer token")
 	f.BoolVar(&o.wait, "wait", false, "wait for the runs that it starts, and show what their sender is told of them, or would be")
 	f.DurationVar(&o.timeout, "timeout", 30*time.Second, "how long to wait for each answer; with --wait for all the runs too, and then 2h by default")
 	term.OutputFlag(c)
