@@ -153,9 +153,10 @@ func (s *Approvals) waits(tx *engine.Tx, id RunID, r *NewRun) (stopped []RunID, 
 }
 
 func (s *Approvals) insert(tx *engine.Tx, a Approval, wait time.Duration) error {
+	now := s.Now()
 	return tx.Exec(`INSERT INTO approvals (run_id, seq, factory, automation, outsider, rules, asked_at, ends_at, decision, hash, decided_by, actor, reason, decided_at)
 		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, '', '', '', '', '', 0)`,
-		int64(a.RunID), a.Seq, a.Factory, a.Automation, number(a.Outsider), a.rules, micros(s.Now()), micros(s.Now().Add(wait)))
+		int64(a.RunID), a.Seq, a.Factory, a.Automation, number(a.Outsider), a.rules, micros(now), micros(now.Add(wait)))
 }
 
 // full tells why no further run of an automation can wait; empty: one can.
