@@ -1,6 +1,7 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -66,11 +67,14 @@ var CompletionFlags = map[string]string{
 	"subject": "subjects", "agent": "agents", "environment": "environments", "context": "context",
 }
 
-// CompletionWords are the flags whose value is one of a few words.
+// CompletionWords are the flags whose value is one of a few words, in any case.
 var CompletionWords = map[string][]string{
 	"state":   texts(terms.RunStates),
 	"outcome": append(texts(terms.Outcomes), "refused"),
+	"stopped": append(slices.Clone(terms.Stages), terms.Went),
 	"role":    {"viewer", "operator", "manager"},
+	"mode":    {"normal", "plan"},
+	"scope":   {"runs", "read", "operate", "manage"},
 }
 
 func texts[T ~string](all []T) (words []string) {
@@ -105,12 +109,17 @@ func addCompletion(c *cobra.Command) {
 	}
 	c.Flags().VisitAll(func(f *pflag.Flag) {
 		_, has := c.GetFlagCompletionFunc(f.Name)
+		if f.Value.Type() == "duration" {
+			f.Value = duration{f.Value}
+			f.DefValue = cmp.Or(strings.TrimPrefix(f.DefValue, "0s"), "0") // help leaves out a default of 0
+		}
 		switch noun, words := CompletionFlags[f.Name], CompletionWords[f.Name]; {
 		case has:
 		case noun != "":
 			_ = c.RegisterFlagCompletionFunc(f.Name, completeNoun(noun))
 		case words != nil:
 			_ = c.RegisterFlagCompletionFunc(f.Name, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp))
+			f.Value, f.DefValue = word{f.Value, words}, strings.TrimPrefix(f.DefValue, "[]")
 		}
 	})
 }

@@ -36,7 +36,7 @@ TRIPHAMMER_STORE, or TRIPHAMMER_STORE_FILE) the tables of the database, too.`,
 	f.StringVar(&req.Agent, "agent", "", "the agent whose key this is")
 	f.StringVar(&req.Owner, "owner", "", "the person whose key this is (default: you)")
 	f.StringVar(&req.Factory, "factory", "", "the only factory that it reaches")
-	f.DurationVar(&expires, "expires", 0, "how long it works, such as 720h (default: until it is revoked)")
+	f.DurationVar(&expires, "expires", 0, "how long it works, such as 30d (default: until it is revoked)")
 	list := &cobra.Command{
 		Use: "list", Short: "List API keys", Args: cobra.NoArgs,
 		RunE: WithServer(false, func(c *cobra.Command, _ []string, cl *Client) error {

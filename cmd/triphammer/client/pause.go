@@ -93,7 +93,7 @@ func pauseCommands(p pausable) []*cobra.Command {
 		}),
 	}
 	pause.Flags().StringVar(&req.Reason, "reason", "", "why, for others")
-	pause.Flags().DurationVar(&lasts, "for", 0, "how long, such as 2h (default: until it is resumed)")
+	pause.Flags().DurationVar(&lasts, "for", 0, "how long, such as 2h or 3d (default: until it is resumed)")
 	pause.Flags().StringVar(&until, "until", "", "when the pause ends by itself: a time such as 2026-01-31T18:00:00Z")
 	pause.MarkFlagsMutuallyExclusive("for", "until")
 	resume := &cobra.Command{

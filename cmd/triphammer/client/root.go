@@ -121,7 +121,7 @@ func flagMistake(c *cobra.Command, err error) string {
 		}
 	case errors.As(err, &invalid):
 		wants := map[string]string{
-			"int": "a whole number", "int64": "a whole number", "float64": "a number", "duration": "a duration, such as 90s, 5m or 2h30m", "bool": "true or false",
+			"int": "a whole number", "int64": "a whole number", "float64": "a number", "duration": "a duration, such as 90s, 5m, 2h30m or 7d", "bool": "true or false",
 		}[invalid.GetFlag().Value.Type()]
 		if wants != "" {
 			return fmt.Sprintf("--%s %q: it takes %s", invalid.GetFlag().Name, invalid.GetValue(), wants)

@@ -51,9 +51,6 @@ func runReaders() []*cobra.Command {
 	list := &cobra.Command{
 		Use: "list", Short: "List runs, newest first", Args: cobra.NoArgs,
 		RunE: WithServer(false, func(c *cobra.Command, _ []string, cl *Client) error {
-			for i, state := range selected.states {
-				selected.states[i] = strings.ToUpper(state)
-			}
 			query := selected.query()
 			if err := span.query(query, "created_after", "created_before"); err != nil {
 				return err

@@ -23,7 +23,7 @@ func statsCommand() *cobra.Command {
 hour or the day, by webhook and by automation. Then come the models, with what the gateways of runs counted of them; -o json has that
 by automation, model and day.`,
 		RunE: WithServer(false, func(c *cobra.Command, _ []string, cl *Client) error {
-			query := url.Values{"since": {since}, "wait": {"true"}}
+			query := url.Values{"since": {inHours(since)}, "wait": {"true"}}
 			if factory != "" {
 				query.Set("factory", factory)
 			}
@@ -34,7 +34,7 @@ by automation, model and day.`,
 			return term.Emit(c, s, nil, func(w io.Writer) error { return printStats(w, s) })
 		}),
 	}
-	c.Flags().StringVar(&since, "since", "24h", "a duration such as 24h, or a time in RFC 3339, of the last 30 days")
+	c.Flags().StringVar(&since, "since", "24h", "a duration such as 24h or 7d, or a time in RFC 3339, of the last 30 days")
 	c.Flags().StringVar(&factory, "factory", "", "of one factory")
 	ClientFlags(c)
 	term.OutputFlag(c)
