@@ -18,7 +18,7 @@ DEMO    ?= .triphammer/demo
 export CGO_ENABLED := 1
 
 .DEFAULT_GOAL := help
-.PHONY: build build-darwin dist tags test test-full test-postgres soak lint fmt screenshots bench fuzz demo check help
+.PHONY: build build-darwin dist tags test test-full test-postgres soak lint fmt screenshots bench loadtest fuzz demo check help
 
 build: ## build bin/triphammer
 	$(GO) build -trimpath -tags $(TAGS) -ldflags '$(LDFLAGS)' -o $(BIN) ./cmd/triphammer
@@ -76,6 +76,14 @@ bench: build ## the figures: ingress, filters, signatures, validation, store, ru
 	TRIPHAMMER_POSTGRES_IN=$${TMPDIR:-/tmp} TRIPHAMMER_BIN=$(CURDIR)/$(BIN) TRIPHAMMER_ACTIONLINT=$(CURDIR)/bin/actionlint \
 	$(WITH_POSTGRES) $(GO) test -run '^$$' -bench . -benchmem -timeout 40m ./...
 	TRIPHAMMER_POSTGRES_IN=$${TMPDIR:-/tmp} TRIPHAMMER_TEST_STORE=postgres $(WITH_POSTGRES) $(GO) test -run '^$$' -bench Claims -benchtime 4000x ./server/store
+
+# STORE=postgres measures Triphammer on PostgreSQL too (needs PostgreSQL's programs). LOADFLAGS are flags such as
+# -load.connections 256 -load.bytes 21504 -load.rates 1000: bench/load_test.go has them all.
+loadtest: build ## Triphammer beside gin and Benthos under load, into bin/loadtest.txt (LOADFLAGS, STORE=postgres)
+	cd testdata/benthos && CGO_ENABLED=0 $(GO) build -trimpath -o $(CURDIR)/bin/benthos github.com/redpanda-data/benthos/v4/cmd/benthos
+	TRIPHAMMER_POSTGRES_IN=$${TMPDIR:-/tmp} TRIPHAMMER_BIN=$(CURDIR)/$(BIN) TRIPHAMMER_BENTHOS=$(CURDIR)/bin/benthos TRIPHAMMER_TEST_STORE=$(STORE) \
+	$(if $(STORE),$(WITH_POSTGRES)) $(GO) test -count=1 -run '^$$' -bench '^BenchmarkLoad$$' -timeout 30m ./bench $(LOADFLAGS) >bin/loadtest.txt 2>&1; \
+	status=$$?; cat bin/loadtest.txt; exit $$status
 
 fuzz: ## run every fuzz target for FUZZTIME: a time or a number of executions (default 20s)
 	@for pkg in $$($(GO) list ./...); do \

@@ -60,7 +60,17 @@ func servePlain(address string) {
 	fmt.Fprintln(os.Stderr, http.ListenAndServe(address, e))
 }
 
-const hookSecret = "a-secret-for-the-benchmark"
+// startPlain starts the ceiling, and returns its process.
+func startPlain(b *testing.B, address string) (pid int) {
+	b.Helper()
+	plain := exec.Command(os.Args[0])
+	plain.Env = append(os.Environ(), plainVariable+"="+address)
+	start(b, plain, address)
+	return plain.Process.Pid
+}
+
+// hookSecret is the key of every sender of a benchmark, in the form that Standard Webhooks demands.
+const hookSecret = "whsec_YS1zZWNyZXQtZm9yLXRoZS1iZW5jaG1hcms="
 
 // program is the built binary; the benchmark builds one if `make bench` did not.
 func program(b *testing.B) string {
@@ -106,17 +116,31 @@ func start(b *testing.B, cmd *exec.Cmd, address string) {
 	}
 }
 
-// serveProgram starts the real server on a factory with a signed webhook, and
-// returns the path of its ingress.
-func serveProgram(b *testing.B, address string) (path string, pid int) {
+// schemes are the signature schemes of the webhooks that serveProgram has, which are named after them.
+var schemes = []string{"github", "slack", "standard_webhooks"}
+
+// serveProgram starts the real server on a factory with signed webhooks, which start a run for what is opened.
+func serveProgram(b *testing.B, address string, env ...string) *instance {
 	b.Helper()
-	p := newInstance(b, address, map[string]string{
-		"environments/e.yaml": "command: ['true']\n", "webhooks/hook.yaml": "secretName: S\nauthMode: signature\nsignatureScheme: github\n",
-		"automations/a.md": "---\nenvironmentId: e\ntriggers:\n- {provider: webhook, event: received, filter: {webhooks: [hook], payload: {action: [opened]}}}\n---\nDo it.\n",
-	})
+	files := map[string]string{
+		"environments/e.yaml": "command: ['true']\n",
+		"automations/a.md":    "---\nenvironmentId: e\ntriggers:\n- {provider: webhook, event: received, filter: {webhooks: [" + strings.Join(schemes, ", ") + "], payload: {action: [opened]}}}\n---\nDo it.\n",
+	}
+	for _, scheme := range schemes {
+		files["webhooks/"+scheme+".yaml"] = "secretName: S\nauthMode: signature\nsignatureScheme: " + scheme + "\n"
+	}
+	p := newInstance(b, address, files)
+	p.env = env
+	p.launch("--max-runs", "0")
 	p.run(hookSecret, p.bin, "secrets", "set", "S")
-	p.serve("--max-runs", "0")
-	return strings.TrimPrefix(p.run("", p.bin, "webhooks", "url", "hook"), "http://"+address), p.cmd.Process.Pid
+	p.run("", p.bin, "status", "--wait")
+	return p
+}
+
+// path is where a webhook takes deliveries.
+func (p *instance) path(webhook string) string {
+	p.b.Helper()
+	return strings.TrimPrefix(p.run("", p.bin, "webhooks", "url", webhook), "http://"+p.address)
 }
 
 // instance is a factory, and the program that serves it.
@@ -192,9 +216,23 @@ var nextID atomic.Int64
 func load(b *testing.B, address, path string, connections, n int, body []byte, signed string) []time.Duration {
 	b.Helper()
 	head := fmt.Sprintf("POST %s HTTP/1.1\r\nHost: %s\r\nContent-Type: application/json\r\nX-Hub-Signature-256: %s\r\nContent-Length: %d\r\nX-GitHub-Delivery: ", path, address, signed, len(body))
-	var left atomic.Int64
-	left.Store(int64(n))
+	return send(b, address, connections, n, 0, func(_ int, request *bytes.Buffer) {
+		request.WriteString(head)
+		request.WriteString(strconv.FormatInt(nextID.Add(1), 10))
+		request.WriteString("\r\n\r\n")
+		request.Write(body)
+	})
+}
+
+// send sends n requests, which write writes, over as many connections, and returns how long each took, from the
+// moment at which it was due. In a closed loop (rate 0) a request is due when its connection is free. In an open
+// loop, rate requests are due each second, whatever became of those before: one that has to wait for a connection
+// takes longer for it, so that a server that stalls hides nothing (no coordinated omission).
+func send(b *testing.B, address string, connections, n, rate int, write func(i int, request *bytes.Buffer)) []time.Duration {
+	b.Helper()
+	var next atomic.Int64
 	took := make([][]time.Duration, connections)
+	start := time.Now()
 	var wg sync.WaitGroup
 	for i := range connections {
 		wg.Go(func() {
@@ -206,22 +244,29 @@ func load(b *testing.B, address, path string, connections, n int, body []byte, s
 			defer func() { _ = conn.Close() }()
 			r := bufio.NewReader(conn)
 			var request bytes.Buffer
-			for left.Add(-1) >= 0 {
+			for {
+				k := int(next.Add(1)) - 1
+				if k >= n {
+					return
+				}
 				request.Reset()
-				request.WriteString(head)
-				request.WriteString(strconv.FormatInt(nextID.Add(1), 10))
-				request.WriteString("\r\n\r\n")
-				request.Write(body)
-				began := time.Now()
+				write(k, &request)
+				due := time.Now()
+				if rate > 0 {
+					due = start.Add(time.Duration(k) * time.Second / time.Duration(rate))
+					if early := time.Until(due); early > 0 {
+						<-time.After(early)
+					}
+				}
 				if _, err := conn.Write(request.Bytes()); err != nil {
 					b.Error(err)
 					return
 				}
-				if status, err := readAnswer(r); err != nil || status != "202" {
+				if status, err := readAnswer(r); err != nil || !strings.HasPrefix(status, "20") {
 					b.Errorf("answer %s, %v", status, err)
 					return
 				}
-				took[i] = append(took[i], time.Since(began))
+				took[i] = append(took[i], time.Since(due))
 			}
 		})
 	}
@@ -408,10 +453,9 @@ func BenchmarkIngress(b *testing.B) {
 		for _, c := range connections {
 			b.Run(fmt.Sprintf("bytes=%d/connections=%d", size, c), func(b *testing.B) {
 				plainAddress, address := freeAddress(b), freeAddress(b)
-				plain := exec.Command(os.Args[0])
-				plain.Env = append(os.Environ(), plainVariable+"="+plainAddress)
-				start(b, plain, plainAddress)
-				path, pid := serveProgram(b, address)
+				startPlain(b, plainAddress)
+				p := serveProgram(b, address)
+				path, pid := p.path("github"), p.cmd.Process.Pid
 				idle, used, committed := residentMB(pid), cpuTime(b, pid), commits(b, address)
 				b.ResetTimer()
 				all := sideBySide(b, plainAddress, "/webhooks/w/x", address, path, c, b.N, body)
@@ -432,11 +476,11 @@ const stored = 1_000_000
 // of-plain, beside that of one with none: 1 is as fast.
 func BenchmarkIngressStored(b *testing.B) {
 	full, empty := freeAddress(b), freeAddress(b)
-	fullPath, pid := serveProgram(b, full)
-	emptyPath, _ := serveProgram(b, empty)
+	filled := serveProgram(b, full)
+	fullPath, emptyPath := filled.path("github"), serveProgram(b, empty).path("github")
 	body := pullRequest(4 << 10)
 	load(b, full, fullPath, 64, stored, body, signature256(b, body))
 	b.ResetTimer()
 	sideBySide(b, empty, emptyPath, full, fullPath, 64, b.N, body)
-	b.ReportMetric(residentMB(pid), "MB")
+	b.ReportMetric(residentMB(filled.cmd.Process.Pid), "MB")
 }

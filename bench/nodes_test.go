@@ -22,7 +22,7 @@ func BenchmarkIngressNodes(b *testing.B) {
 	for _, connections := range []int{16, 64, 256} {
 		b.Run(fmt.Sprintf("connections=%d", connections), func(b *testing.B) {
 			alone := freeAddress(b)
-			alonePath, _ := serveProgram(b, alone)
+			alonePath := serveProgram(b, alone).path("github")
 			nodes, path := serveNodes(b, 2)
 			signed := signature256(b, body)
 			n := max(b.N/rounds, connections)
@@ -73,14 +73,7 @@ func BenchmarkIngressNodes(b *testing.B) {
 func serveNodes(b *testing.B, nodes int) (addresses []string, path string) {
 	b.Helper()
 	database := storetest.Postgres(b)
-	first := newInstance(b, freeAddress(b), map[string]string{
-		"environments/e.yaml": "command: ['true']\n", "webhooks/hook.yaml": "secretName: S\nauthMode: signature\nsignatureScheme: github\n",
-		"automations/a.md": "---\nenvironmentId: e\ntriggers:\n- {provider: webhook, event: received, filter: {webhooks: [hook], payload: {action: [opened]}}}\n---\nDo it.\n",
-	})
-	first.env = []string{"TRIPHAMMER_STORE=" + database}
-	first.launch("--max-runs", "0")
-	first.run(hookSecret, first.bin, "secrets", "set", "S")
-	first.run("", first.bin, "status", "--wait")
+	first := serveProgram(b, freeAddress(b), "TRIPHAMMER_STORE="+database)
 	addresses = append(addresses, first.address)
 	for range nodes - 1 {
 		next := &instance{b: b, dir: b.TempDir(), bin: first.bin, address: freeAddress(b), env: []string{
@@ -92,6 +85,5 @@ func serveNodes(b *testing.B, nodes int) (addresses []string, path string) {
 		next.serve("--max-runs", "0")
 		addresses = append(addresses, next.address)
 	}
-	path = first.run("", first.bin, "webhooks", "url", "hook")[len("http://"+first.address):]
-	return addresses, path
+	return addresses, first.path("github")
 }

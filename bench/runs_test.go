@@ -212,14 +212,9 @@ func BenchmarkRunsPerSecond(b *testing.B) {
 		behind    int
 	}{{"none", 0}, {"kernel", 0}, {"kernel", 10_000}, {"sandbox", 0}} {
 		b.Run(fmt.Sprintf("%s/behind=%d", c.isolation, c.behind), func(b *testing.B) {
-			p := newInstance(b, freeAddress(b), map[string]string{
-				"environments/e.yaml": "command: ['true']\n", "webhooks/hook.yaml": "secretName: S\nauthMode: signature\nsignatureScheme: github\n",
-				"automations/a.md": "---\nenvironmentId: e\ntriggers:\n- {provider: webhook, event: received, filter: {webhooks: [hook]}}\n---\nDo it.\n",
-			})
-			p.run(hookSecret, p.bin, "secrets", "set", "S")
-			p.serve("--max-runs", "0")
+			p := serveProgram(b, freeAddress(b))
 			key := p.run("", p.bin, "keys", "create", "k", "--scope", "runs")
-			path := strings.TrimPrefix(p.run("", p.bin, "webhooks", "url", "hook"), "http://"+p.address)
+			path := p.path("github")
 			body := pullRequest(1 << 10)
 			n := max(b.N, 20)
 			load(b, p.address, path, 8, n+c.behind, body, signature256(b, body))
