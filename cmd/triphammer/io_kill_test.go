@@ -95,10 +95,10 @@ func TestKillAtCall(t *testing.T) {
 	points := bounded(9, 24, 400)
 	var mu sync.Mutex
 	acknowledged := make(map[string]bool)
-	stop := w.load(url, 6, func(n int) string { return fmt.Sprintf(`{"n":%d,"x":"%s"}`, n, strings.Repeat("y", n*41%4000)) }, func(status int, id string) {
+	stop := w.load(url, 6, func(n int) string { return fmt.Sprintf(`{"n":%d,"x":"%s"}`, n, strings.Repeat("y", n*41%4000)) }, func(resp *http.Response, id string) {
 		mu.Lock()
 		defer mu.Unlock()
-		if status == http.StatusAccepted {
+		if resp != nil && resp.StatusCode == http.StatusAccepted {
 			acknowledged[id] = true
 		}
 	})

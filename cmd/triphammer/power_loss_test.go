@@ -388,8 +388,8 @@ func crash(t *testing.T, before map[string][]byte, calls []diskCall, states int,
 	return c
 }
 
-// load sends deliveries until it is told to stop, and tells of each that was accepted.
-func (w *world) load(url string, senders int, body func(n int) string, answered func(status int, id string)) (stop func()) {
+// load sends deliveries until it is told to stop, and tells of each answer, which is nil if the server is dead.
+func (w *world) load(url string, senders int, body func(n int) string, answered func(resp *http.Response, id string)) (stop func()) {
 	ctx, cancel := context.WithCancel(w.t.Context())
 	var all sync.WaitGroup
 	caller := &http.Client{Timeout: 20 * time.Second, Transport: &http.Transport{MaxIdleConnsPerHost: senders}}
@@ -409,6 +409,7 @@ func (w *world) load(url string, senders int, body func(n int) string, answered 
 					select { // the server is dead
 					case <-ctx.Done():
 					case <-time.After(2 * time.Millisecond):
+						answered(nil, "")
 					}
 					continue
 				}
@@ -420,7 +421,7 @@ func (w *world) load(url string, senders int, body func(n int) string, answered 
 				if resp.StatusCode == http.StatusAccepted && err != nil {
 					continue // cut off: not acknowledged
 				}
-				answered(resp.StatusCode, answer.DeliveryID)
+				answered(resp, answer.DeliveryID)
 			}
 		})
 	}
@@ -467,8 +468,8 @@ func TestPowerLoss(t *testing.T) {
 	states, enough := bounded(90, 240, 3000), bounded(400, 600, 2500)
 	w.startWatched(x, quietly...)
 	accepted := make(chan string, 10_000)
-	stop := w.load(w.url("hook"), 8, func(n int) string { return fmt.Sprintf(`{"n":%d,"x":"%s"}`, n, strings.Repeat("y", n*37%3000)) }, func(status int, id string) {
-		if status == http.StatusAccepted {
+	stop := w.load(w.url("hook"), 8, func(n int) string { return fmt.Sprintf(`{"n":%d,"x":"%s"}`, n, strings.Repeat("y", n*37%3000)) }, func(resp *http.Response, id string) {
+		if resp != nil && resp.StatusCode == http.StatusAccepted {
 			accepted <- id
 		}
 	})

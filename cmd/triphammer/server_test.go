@@ -12,7 +12,9 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -208,6 +210,28 @@ func (w *world) signal(s os.Signal) {
 	if err := w.cmd.Process.Signal(s); err != nil {
 		w.t.Fatal(err)
 	}
+}
+
+// ofProcess reads a figure of the server's process: its open files, or a line of
+// its status in KB.
+func (w *world) ofProcess(name string) int {
+	w.t.Helper()
+	if name == "fd" {
+		all, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", w.cmd.Process.Pid))
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		return len(all)
+	}
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", w.cmd.Process.Pid))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	n, err := strconv.Atoi(regexp.MustCompile(name + `:\s+(\d+) kB`).FindStringSubmatch(string(text))[1])
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return n
 }
 
 func (w *world) url(webhook string) string {

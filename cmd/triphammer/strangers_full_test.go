@@ -12,7 +12,6 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -118,28 +117,6 @@ func sendSigned(t *testing.T, address string, first, n int) (longest time.Durati
 		longest = max(longest, time.Since(began))
 	}
 	return longest
-}
-
-// ofProcess reads a figure of the server's process: its open files, or a line of
-// its status in KB.
-func (w *world) ofProcess(name string) int {
-	w.t.Helper()
-	if name == "fd" {
-		all, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", w.cmd.Process.Pid))
-		if err != nil {
-			w.t.Fatal(err)
-		}
-		return len(all)
-	}
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", w.cmd.Process.Pid))
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	n, err := strconv.Atoi(regexp.MustCompile(name + `:\s+(\d+) kB`).FindStringSubmatch(string(text))[1])
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	return n
 }
 
 // strangeWorld is a server with 1,024 descriptors, and the address of a webhook
