@@ -218,7 +218,7 @@ func (l *loader) agentNamed(d *document, n *schema.Node) *Agent {
 
 func (l *loader) trigger(d *document, n *schema.Node, where string) Trigger {
 	t := Trigger{At: n.At, Provider: textOf(n.Get("provider")), Event: textOf(n.Get("event"))}
-	events, known := catalogue[t.Provider]
+	events, known := catalogue()[t.Provider]
 	add := func(key, hint string) {
 		if n.Get(key) == nil {
 			d.Error(n.At, schema.MissingRequired, "add "+key+": "+hint, fmt.Sprintf("key %q is missing", where+"."+key))

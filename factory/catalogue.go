@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync"
 
 	"triphammer/factory/native"
 	"triphammer/schema"
@@ -12,7 +13,7 @@ import (
 
 // catalogue has the filter keys of each provider's events
 // (factory/testdata/rules 4.1).
-var catalogue = buildCatalogue()
+var catalogue = sync.OnceValue(buildCatalogue)
 
 func buildCatalogue() map[string]map[string][]string {
 	all := make(map[string]map[string][]string)
@@ -38,7 +39,7 @@ func buildCatalogue() map[string]map[string][]string {
 // providers are the providers that triggers may name; with strict, only those that the
 // format publishes.
 func providers(strict bool) []string {
-	return slices.DeleteFunc(slices.Sorted(maps.Keys(catalogue)), func(name string) bool { return strict && guessed(name) })
+	return slices.DeleteFunc(slices.Sorted(maps.Keys(catalogue())), func(name string) bool { return strict && guessed(name) })
 }
 
 // guessed tells that the spelling of a provider and its events is ours.
@@ -47,7 +48,7 @@ func guessed(provider string) bool {
 	return sender != nil && sender.Guess
 }
 
-func eventsOf(provider string) []string { return slices.Sorted(maps.Keys(catalogue[provider])) }
+func eventsOf(provider string) []string { return slices.Sorted(maps.Keys(catalogue()[provider])) }
 
 // senderTrigger reads the filter of a trigger that names a sender's event (SPEC 16).
 func (l *loader) senderTrigger(d *document, n *schema.Node, t *Trigger, e *native.Event, where string) {

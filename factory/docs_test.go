@@ -77,7 +77,7 @@ name of a mapping. The keys of a Markdown file are in its front matter. **No eff
 	b.WriteString("A key takes a list of values, or `{in: […], not_in: […]}`.\n\n| provider | event | filter keys |\n| --- | --- | --- |\n")
 	for _, provider := range providers(false) {
 		for _, event := range eventsOf(provider) {
-			keys := strings.Join(catalogue[provider][event], "`, `")
+			keys := strings.Join(catalogue()[provider][event], "`, `")
 			if provider == "webhook" {
 				keys += "`, `headers`, `webhooks"
 			}

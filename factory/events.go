@@ -7,7 +7,7 @@ func Providers() []string { return providers(false) }
 
 // Events are the events of a provider, each with the keys that its filter may have; nil if
 // no trigger may name the provider. Callers must not change the result.
-func Events(provider string) map[string][]string { return catalogue[provider] }
+func Events(provider string) map[string][]string { return catalogue()[provider] }
 
 // Decode reads the value of a key of the definition, such as "codeForges", into a variable.
 // It leaves the variable unchanged if the definition lacks the key.

@@ -61,7 +61,7 @@ func exampleDocuments(t testing.TB) map[string][]exampleDocument {
 	for _, provider := range providers(false) {
 		for _, event := range eventsOf(provider) {
 			var filter []string
-			for _, key := range catalogue[provider][event] {
+			for _, key := range catalogue()[provider][event] {
 				value := values[key]
 				if value == "" {
 					value = "[a, B c]"

@@ -23,7 +23,7 @@ func eventGroups() []eventGroup {
 	for _, provider := range providers(false) {
 		byKeys := make(map[string]int)
 		for _, event := range eventsOf(provider) {
-			keys := catalogue[provider][event]
+			keys := catalogue()[provider][event]
 			id := strings.Join(keys, " ")
 			at, known := byKeys[id]
 			if !known {

@@ -350,7 +350,7 @@ func TestCatalogue(t *testing.T) {
 	if t.Logf("%d trees", trees); len(providers(true)) != len(table) {
 		t.Errorf("providers %v, want %d", providers(true), len(table))
 	}
-	for provider, events := range catalogue {
+	for provider, events := range catalogue() {
 		for event := range events {
 			if guessed(provider) { // of the sender's events, by names of ours
 				try(provider, event, "")

@@ -78,7 +78,7 @@ func (t *Trigger) by() *native.Who {
 
 // known tells whether there is such an event.
 func (t *Trigger) known() bool {
-	_, is := catalogue[t.Provider][t.Event]
+	_, is := catalogue()[t.Provider][t.Event]
 	return is
 }
 

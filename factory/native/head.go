@@ -59,11 +59,11 @@ func (s *Sender) HasHeads() bool { return len(s.heads) > 0 }
 
 // BySource finds the sender whose events start runs of a source; nil: there is none.
 func BySource(source string) *Sender {
-	i := slices.IndexFunc(senders, func(s *Sender) bool { return s.Source == source })
+	i := slices.IndexFunc(senders(), func(s *Sender) bool { return s.Source == source })
 	if i < 0 {
 		return nil
 	}
-	return senders[i]
+	return senders()[i]
 }
 
 // Head is the code that a delivery's events are about. ok is false if they are about no code, or about

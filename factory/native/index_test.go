@@ -123,7 +123,7 @@ func makeWishes(r *rand.Rand, event string) map[string]wish {
 		"channel_ids": someLabels, "user_ids": someLogins, "keywords": {" Deploy ", "failed", "de", "nothing at all"},
 	}
 	all := make(map[string]wish)
-	e := events[event]
+	e := events()[event]
 	for _, key := range e.KeyNames() {
 		if r.IntN(3) > 0 {
 			continue
@@ -218,7 +218,7 @@ func TestIndex(t *testing.T) {
 		for range 100 {
 			name := pick(r, rowNames)
 			w := makeWishes(r, name)
-			e := events[name]
+			e := events()[name]
 			tr := &Trigger{Event: e}
 			for _, key := range e.KeyNames() {
 				if wish, is := w[key]; is {
@@ -472,7 +472,7 @@ func TestQuestions(t *testing.T) {
 
 // FuzzRead: no body breaks the reader, and both evaluations agree.
 func FuzzRead(f *testing.F) {
-	for _, s := range senders {
+	for _, s := range senders() {
 		for _, e := range s.Events {
 			f.Add(s.Provider, e.Name, []byte(`{"action":"opened","issue":{"labels":[{"name":"bug"},null,[1]],"user":"x"},"event":{"type":"message"}}`))
 		}

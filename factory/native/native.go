@@ -19,6 +19,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync"
 )
 
 // Sender is a service whose deliveries carry events.
@@ -167,11 +168,13 @@ type Question struct {
 }
 
 // Senders are all senders, sorted by provider. Callers must not change them.
-func Senders() []*Sender { return senders }
+func Senders() []*Sender { return senders() }
 
-var senders = table(azureDevOps, github, gitlab, jira, linear, slack, teams)
-
-var events = byName()
+// The tables are made when somebody asks, because this program is also the supervisor of each run, which never does.
+var (
+	senders = sync.OnceValue(func() []*Sender { return table(azureDevOps, github, gitlab, jira, linear, slack, teams) })
+	events  = sync.OnceValue(byName)
+)
 
 func table(rows ...*Sender) []*Sender {
 	for _, s := range rows {
@@ -204,7 +207,7 @@ func (s *Sender) unnamed() (all []*Event) {
 
 func byName() map[string]*Event {
 	all := make(map[string]*Event)
-	for _, s := range senders {
+	for _, s := range senders() {
 		for _, e := range s.Events {
 			all[s.Provider+" "+e.Name] = e
 		}
@@ -253,11 +256,11 @@ func (a *Ask) eachSource(visit func(Source)) {
 }
 
 // Find finds an event; nil: the table has no such row.
-func Find(provider, event string) *Event { return events[provider+" "+event] }
+func Find(provider, event string) *Event { return events()[provider+" "+event] }
 
 // ByScheme finds the sender whose webhooks have a signature scheme; nil: there is none.
 func ByScheme(scheme string) *Sender {
-	for _, s := range senders {
+	for _, s := range senders() {
 		if slices.Contains(s.Schemes, scheme) {
 			return s
 		}
@@ -267,7 +270,7 @@ func ByScheme(scheme string) *Sender {
 
 // ByProvider finds a sender; nil: there is none.
 func ByProvider(provider string) *Sender {
-	for _, s := range senders {
+	for _, s := range senders() {
 		if s.Provider == provider {
 			return s
 		}
@@ -341,7 +344,7 @@ func (e *Event) KeyNames() []string {
 // them is a credential.
 func Headers() []string {
 	all := make(map[string]bool)
-	for _, s := range senders {
+	for _, s := range senders() {
 		for _, name := range s.reader.headers {
 			all[name] = true
 		}

@@ -39,7 +39,7 @@ func (s *Sender) TitleOf(d Delivery) string {
 // empty if the subject is in none.
 func RepositoryOf(subject string) string {
 	provider, name, _ := strings.Cut(subject, ":")
-	if !slices.ContainsFunc(senders, func(s *Sender) bool { return s.Provider == provider && s.HasHeads() }) {
+	if !slices.ContainsFunc(senders(), func(s *Sender) bool { return s.Provider == provider && s.HasHeads() }) {
 		return ""
 	}
 	for _, end := range []string{"#", "!", "@", "/heads/", "/tags/"} {

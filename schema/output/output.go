@@ -12,6 +12,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"unicode/utf8"
 )
 
@@ -439,7 +440,7 @@ func (f Field) check(list []string, b Bounds) error {
 			return fmt.Errorf("%s has %d bytes: it may have %d", f.Name, len(value), f.Max)
 		case f.Max == maxName && strings.ContainsFunc(value, func(r rune) bool { return r < ' ' || r == 0x7f }):
 			return fmt.Errorf("%s has more than one line", f.Name)
-		case f.Type == Branch && !branchName.MatchString(value):
+		case f.Type == Branch && !branchName().MatchString(value):
 			return fmt.Errorf("%s is no name of a branch of the repository: %s", f.Name, shown(value))
 		case f.Of != "" && !slices.Contains(b.list(f.Of), value): // byte for byte: what only looks alike is something else
 			return fmt.Errorf("%s may not be %s: the automation allows %s", f.Name, shown(value), listed(b.list(f.Of)))
@@ -449,7 +450,7 @@ func (f Field) check(list []string, b Bounds) error {
 }
 
 // branchName matches names of branches that are nothing else for a forge: OWNER:BRANCH is a branch of a fork.
-var branchName = regexp.MustCompile(`^[\pL\pN_][\pL\pN_./+#@=-]*$`)
+var branchName = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[\pL\pN_][\pL\pN_./+#@=-]*$`) })
 
 // Unpointed is a text in which nothing mentions somebody or names an issue for a forge, not even in the message of a
 // commit: a joiner of words that nobody sees stands where a name, a number or an address begins.

@@ -240,6 +240,6 @@ func teamsWho(ctx context.Context, c *lookup.Client, api lookup.API) (Account, e
 	if _, err := teams(ctx, c, api); err != nil {
 		return Account{}, err
 	}
-	bot := teamsBot.FindStringSubmatch(strings.TrimSpace(api.Secret.Reveal()))[2]
+	bot := teamsBot().FindStringSubmatch(strings.TrimSpace(api.Secret.Reveal()))[2]
 	return Account{ID: bot, Name: "bot " + bot, Untold: "whether the bot is in a team is known when something is told there"}, nil
 }

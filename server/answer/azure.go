@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"regexp"
 	"strings"
+	"sync"
 	"time"
 
 	"triphammer/factory/native"
@@ -37,11 +38,13 @@ type azurePayload struct {
 
 var (
 	// azureAsker is an identity and its name.
-	azureAsker = regexp.MustCompile(`^([0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}) (.{1,200})$`)
+	azureAsker = sync.OnceValue(func() *regexp.Regexp {
+		return regexp.MustCompile(`^([0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}) (.{1,200})$`)
+	})
 
 	azureMarkdown = &markdown{mention: regexp.MustCompile(`^@<[0-9a-fA-F-]{36}>$`)}
 	azureHTML     = &htmlText{mention: func(asker string) string {
-		parts := azureAsker.FindStringSubmatch(asker)
+		parts := azureAsker().FindStringSubmatch(asker)
 		if parts == nil {
 			return ""
 		}
@@ -54,7 +57,7 @@ func azureText(blocks []block, m Message) string {
 	if m.Marker != "" {
 		text.HTML += "<!-- " + mark(m.Marker) + " -->"
 	}
-	if parts := azureAsker.FindStringSubmatch(m.Asker); parts != nil {
+	if parts := azureAsker().FindStringSubmatch(m.Asker); parts != nil {
 		blocks = append([]block(nil), blocks...)
 		blocks[0].spans = append([]span(nil), blocks[0].spans...)
 		blocks[0].spans[0].text = "@<" + parts[1] + ">"

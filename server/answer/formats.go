@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"sync"
 )
 
 // htmlText writes the few elements of HTML that Teams and work items of Azure DevOps show alike.
@@ -159,7 +160,7 @@ type adf struct {
 }
 
 // jiraAccount is an account of Jira Cloud.
-var jiraAccount = regexp.MustCompile(`^[A-Za-z0-9:_-]{1,128}$`)
+var jiraAccount = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z0-9:_-]{1,128}$`) })
 
 func adfDocument(blocks []block) adf {
 	return adf{Type: "doc", Version: 1, Content: adfBlocks(blocks, false)}
@@ -216,7 +217,7 @@ func adfInline(spans []span) (all []adf) {
 			continue
 		case s.text == "\n":
 			n = adf{Type: "hardBreak"}
-		case s.mention && jiraAccount.MatchString(s.text):
+		case s.mention && jiraAccount().MatchString(s.text):
 			n = adf{Type: "mention", Attrs: map[string]any{"id": s.text}}
 		case s.code:
 			n.Marks = append(n.Marks, adf{Type: "code"})

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"regexp"
 	"strings"
+	"sync"
 	"time"
 
 	"triphammer/factory/native"
@@ -111,11 +112,11 @@ type linearErrors []struct {
 	Extensions struct{ Code string }
 }
 
-var errorCode = regexp.MustCompile(`^[A-Z_]{1,40}$`)
+var errorCode = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Z_]{1,40}$`) })
 
 // code is the code of the first error, or empty.
 func (e linearErrors) code() string {
-	if len(e) > 0 && errorCode.MatchString(e[0].Extensions.Code) {
+	if len(e) > 0 && errorCode().MatchString(e[0].Extensions.Code) {
 		return e[0].Extensions.Code
 	}
 	return ""

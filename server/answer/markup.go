@@ -235,7 +235,7 @@ func (r *reader) link(n ast.Node, address, label string, style span, all *[]span
 var (
 	host = regexp.MustCompile(`^(?:[a-z0-9](?:[a-z0-9._-]*[a-z0-9])?|\[[0-9a-f:.]+\])(?::\d+)?$`)
 	// looksLikeAddress finds what people take for an address.
-	looksLikeAddress = regexp.MustCompile(`://|www\.|[\p{L}\p{N}_-]\.\p{L}[\p{L}\p{N}-]`)
+	looksLikeAddress = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`://|www\.|[\p{L}\p{N}_-]\.\p{L}[\p{L}\p{N}-]`) })
 )
 
 // web is an address of the web, in a form that is the same in every markup, or empty.
@@ -272,7 +272,7 @@ func lies(said, to string) bool {
 	seen = strings.NewReplacer("。", ".", "\u2215", "/", "\u2044", "/").Replace(seen)
 	bare := strings.TrimPrefix(strings.TrimPrefix(strings.ToLower(to), "https://"), "http://")
 	seen = strings.TrimPrefix(strings.TrimPrefix(seen, "https://"), "http://")
-	return strings.TrimSuffix(seen, "/") != strings.TrimSuffix(bare, "/") && looksLikeAddress.MatchString(said+" "+seen)
+	return strings.TrimSuffix(seen, "/") != strings.TrimSuffix(bare, "/") && looksLikeAddress().MatchString(said+" "+seen)
 }
 
 // markerWord begins the marker of a text of ours.

@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"regexp"
 	"strings"
+	"sync"
 	"time"
 
 	"triphammer/factory/native"
@@ -45,12 +46,12 @@ type teamsEntity struct {
 }
 
 // teamsAsker is an account and its name.
-var teamsAsker = regexp.MustCompile(`^(29:[\w-]{1,200}) ([^<>&]{1,200})$`)
+var teamsAsker = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^(29:[\w-]{1,200}) ([^<>&]{1,200})$`) })
 
 func teamsText(blocks []block, m Message) string {
 	activity := teamsActivity{Type: "message", Format: "xml"}
 	writer := htmlText{mention: func(asker string) string {
-		parts := teamsAsker.FindStringSubmatch(asker)
+		parts := teamsAsker().FindStringSubmatch(asker)
 		if parts == nil {
 			return ""
 		}
@@ -86,10 +87,10 @@ func teamsPlace(_ *native.Event, d native.Delivery) (Place, error) {
 var teamsLogin = "https://login.microsoftonline.com/{tenant}/oauth2/v2.0/token"
 
 // teamsBot is the credential of a bot.
-var teamsBot = regexp.MustCompile(`^(?:([\w.-]{1,100})/)?([0-9a-fA-F-]{36}):(\S+)$`)
+var teamsBot = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^(?:([\w.-]{1,100})/)?([0-9a-fA-F-]{36}):(\S+)$`) })
 
 func teams(ctx context.Context, c *lookup.Client, api lookup.API) (*call, error) {
-	bot := teamsBot.FindStringSubmatch(strings.TrimSpace(api.Secret.Reveal()))
+	bot := teamsBot().FindStringSubmatch(strings.TrimSpace(api.Secret.Reveal()))
 	if bot == nil {
 		return nil, lookup.Fail("Teams takes answers of a bot only: it needs "+teamsNeeds, true)
 	}

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"regexp"
 	"strconv"
+	"sync"
 
 	"triphammer/factory/native"
 )
@@ -15,7 +16,7 @@ import (
 // has no role may read, or has native.NoRole.
 
 // account is a login or the name of an organization, which becomes part of a path.
-var account = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_-]{0,99}$`)
+var account = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_-]{0,99}$`) })
 
 // errOther is about an answer of somebody who has the login now and did not cause the event.
 var errOther = &failure{text: "the login is another person's by now", final: true}
@@ -23,7 +24,7 @@ var errOther = &failure{text: "the login is another person's by now", final: tru
 // permission asks what a person may do at a repository of GitHub. args are the repository, the login, and the
 // identifier of the person.
 func (c *Client) permission(ctx context.Context, api API, args []string) ([]string, error) {
-	if len(args) != 3 || !repository.MatchString(args[0]) || !account.MatchString(args[1]) {
+	if len(args) != 3 || !repository.MatchString(args[0]) || !account().MatchString(args[1]) {
 		return nil, errPayload
 	}
 	var answer struct {
@@ -51,7 +52,7 @@ func (c *Client) permission(ctx context.Context, api API, args []string) ([]stri
 // membership asks whether a person is a member of an organization of GitHub. args are the organization, the
 // login, and the identifier of the person.
 func (c *Client) membership(ctx context.Context, api API, args []string) ([]string, error) {
-	if len(args) != 3 || !account.MatchString(args[0]) || !account.MatchString(args[1]) {
+	if len(args) != 3 || !account().MatchString(args[0]) || !account().MatchString(args[1]) {
 		return nil, errPayload
 	}
 	var answer struct {

@@ -127,11 +127,11 @@ func (m *Manager) ask(ctx context.Context, base string, token secret.Value) (add
 	}
 }
 
-var plainWord = regexp.MustCompile(`^[a-z_]{1,60}$`)
+var plainWord = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[a-z_]{1,60}$`) })
 
 // word is a code of Slack, but not any other text.
 func word(code string) string {
-	if !plainWord.MatchString(code) {
+	if !plainWord().MatchString(code) {
 		return "something other than a code"
 	}
 	return code

@@ -6,6 +6,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 
 	"triphammer/server/run/task"
 )
@@ -80,10 +81,12 @@ func geminiTools(c *call, at span) string {
 	})
 }
 
-var geminiPath = regexp.MustCompile(`^/v1(?:beta|alpha)?/models(?:/([A-Za-z0-9][A-Za-z0-9._-]{0,199})(?::([A-Za-z]+))?)?$`)
+var geminiPath = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`^/v1(?:beta|alpha)?/models(?:/([A-Za-z0-9][A-Za-z0-9._-]{0,199})(?::([A-Za-z]+))?)?$`)
+})
 
 func readGemini(c *call) error {
-	parts := geminiPath.FindStringSubmatch(c.Path)
+	parts := geminiPath().FindStringSubmatch(c.Path)
 	if parts == nil {
 		return c.unknown()
 	}
