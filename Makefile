@@ -18,7 +18,7 @@ DEMO    ?= .triphammer/demo
 export CGO_ENABLED := 1
 
 .DEFAULT_GOAL := help
-.PHONY: build build-darwin dist tags test test-full test-postgres soak lint fmt screenshots bench loadtest fuzz demo check help
+.PHONY: build build-darwin dist tags test test-full test-postgres soak lint fmt screenshots bench loadtest sizing fuzz demo check help
 
 build: ## build bin/triphammer
 	$(GO) build -trimpath -tags $(TAGS) -ldflags '$(LDFLAGS)' -o $(BIN) ./cmd/triphammer
@@ -84,6 +84,9 @@ loadtest: build ## Triphammer beside gin and Benthos under load, into bin/loadte
 	TRIPHAMMER_POSTGRES_IN=$${TMPDIR:-/tmp} TRIPHAMMER_BIN=$(CURDIR)/$(BIN) TRIPHAMMER_BENTHOS=$(CURDIR)/bin/benthos TRIPHAMMER_TEST_STORE=$(STORE) \
 	$(if $(STORE),$(WITH_POSTGRES)) $(GO) test -count=1 -run '^$$' -bench '^BenchmarkLoad$$' -timeout 30m ./bench $(LOADFLAGS) >bin/loadtest.txt 2>&1; \
 	status=$$?; cat bin/loadtest.txt; exit $$status
+
+sizing: ## what a load takes (servers, workers, store) and what gives out first, simulated (SIZINGFLAGS: docs/sizing.md)
+	$(GO) test -count=1 -run '^TestSizing$$' -v ./bench $(SIZINGFLAGS)
 
 fuzz: ## run every fuzz target for FUZZTIME: a time or a number of executions (default 20s)
 	@for pkg in $$($(GO) list ./...); do \

@@ -2,6 +2,7 @@ package bench
 
 import (
 	"bytes"
+	"database/sql"
 	"flag"
 	"fmt"
 	"net/http"
@@ -40,6 +41,8 @@ type traffic struct {
 	at    time.Time // when they are signed
 }
 
+const firstNumber = 1_000_000_000
+
 // serial is where a body has its number: pullRequest writes a number of four digits there.
 var serial = []byte(`"number":1347`)
 
@@ -70,6 +73,8 @@ type contender struct {
 	address    string
 	paths      []string
 	pid        int
+	written    func() int64    // bytes that it has made disks write
+	stored     func() int64    // bytes that its store takes; nil: it has none
 	rounds     map[int][]round // by rate; 0 is the closed loop
 }
 
@@ -104,7 +109,7 @@ func BenchmarkLoad(b *testing.B) {
 	fmt.Printf("\nLoad test: %d processors (%s), load before %s\n", runtime.NumCPU(), processorName(), strings.Join(strings.Fields(string(load))[:3], " "))
 	fmt.Printf("bodies of %d bytes, each its own; schemes %s; every %dth delivery repeats an earlier one; %d connections; %d rounds, in turns\n\n",
 		*loadBytes, strings.Join(schemes, ", "), repeats, *loadConnections, *loadRounds)
-	t := &traffic{body: pullRequest(*loadBytes), first: 1_000_000_000}
+	t := &traffic{body: pullRequest(*loadBytes), first: firstNumber}
 	for turn := range *loadRounds {
 		for _, rate := range append([]int{0}, rates...) {
 			for i := range all {
@@ -128,6 +133,9 @@ func BenchmarkLoad(b *testing.B) {
 	}
 	for _, c := range all {
 		fmt.Printf("\n%s: %s", c.name, c.does)
+		if c.stored != nil {
+			fmt.Printf("; each took %d bytes of it", c.stored()*int64(len(all))/(t.first-firstNumber))
+		}
 	}
 	fmt.Println()
 }
@@ -147,7 +155,7 @@ func (c *contender) measure(b *testing.B, t *traffic, rate int) round {
 		n = rate * *loadSeconds
 	}
 	t.at = time.Now()
-	used, wrote, began := cpuTime(b, c.pid), diskBytes(b, c.pid), time.Now()
+	used, wrote, began := cpuTime(b, c.pid), c.written(), time.Now()
 	took := send(b, c.address, *loadConnections, n, rate, func(i int, request *bytes.Buffer) { t.write(b, c.address, c.paths, i, request) })
 	if b.Failed() {
 		b.FailNow()
@@ -156,7 +164,7 @@ func (c *contender) measure(b *testing.B, t *traffic, rate int) round {
 	t.first += int64(n)
 	slices.Sort(took)
 	each := float64(n)
-	return round{each / elapsed.Seconds(), float64((cpuTime(b, c.pid) - used).Microseconds()) / each, float64(diskBytes(b, c.pid)-wrote) / each / 1024, residentMB(c.pid), took}
+	return round{each / elapsed.Seconds(), float64((cpuTime(b, c.pid) - used).Microseconds()) / each, float64(c.written()-wrote) / each / 1024, residentMB(c.pid), took}
 }
 
 // line prints the medians of the rounds at a rate, beside those of the ceiling.
@@ -190,18 +198,40 @@ func contenders(b *testing.B) []contender {
 		name: "gin", does: "reads the body, and checks and keeps nothing", address: address, pid: startPlain(b, address),
 		paths: []string{"/webhooks/w/x", "/webhooks/w/x", "/webhooks/w/x"},
 	}}
-	triphammer := func(name, does string, env ...string) {
+	triphammer := func(name, does string, env ...string) *contender {
 		p := serveProgram(b, freeAddress(b), env...)
 		c := contender{name: name, does: does, address: p.address, pid: p.cmd.Process.Pid}
 		for _, scheme := range schemes {
 			c.paths = append(c.paths, p.path(scheme))
 		}
+		c.stored = func() (n int64) {
+			for _, end := range []string{"", "-wal"} {
+				if info, err := os.Stat(filepath.Join(p.dir, "data", "triphammer.db"+end)); err == nil {
+					n += info.Size()
+				}
+			}
+			return n
+		}
 		all = append(all, c)
+		return &all[len(all)-1]
 	}
 	const does = "verifies, drops repetitions, stores delivery and run; answers when the disk has confirmed them"
 	triphammer("triphammer", does)
 	if database := storetest.URL(b); database != "" {
-		triphammer("triphammer, PostgreSQL", does+"; without the processors and the disk of the database", "TRIPHAMMER_STORE="+database)
+		c := triphammer("triphammer, PostgreSQL", does+"; without the processors of the database, and its disk is its log", "TRIPHAMMER_STORE="+database)
+		db, err := sql.Open("pgx", database)
+		if err != nil {
+			b.Fatal(err)
+		}
+		b.Cleanup(func() { _ = db.Close() })
+		number := func(query string) (n int64) {
+			if err := db.QueryRow("SELECT (" + query + ")::bigint").Scan(&n); err != nil {
+				b.Fatal(err)
+			}
+			return n
+		}
+		c.written = func() int64 { return number("pg_wal_lsn_diff(pg_current_wal_lsn(), '0/0')") }
+		c.stored = func() int64 { return number("pg_database_size(current_database())") }
 	}
 	if bin := os.Getenv("TRIPHAMMER_BENTHOS"); bin != "" {
 		address := freeAddress(b)
@@ -213,7 +243,11 @@ func contenders(b *testing.B) []contender {
 		fmt.Println("\nno peer: TRIPHAMMER_BENTHOS does not name the program of Benthos (make loadtest builds it)")
 	}
 	for i := range all {
-		all[i].rounds = make(map[int][]round)
+		c := &all[i]
+		c.rounds = make(map[int][]round)
+		if c.written == nil {
+			c.written = func() int64 { return diskBytes(b, c.pid) }
+		}
 	}
 	return all
 }
