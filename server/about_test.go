@@ -1,6 +1,7 @@
 package server
 
 import (
+	"fmt"
 	"net/http"
 	"strings"
 	"testing"
@@ -48,6 +49,19 @@ func TestDeliveriesAbout(t *testing.T) {
 	}
 	if d := read[api.DeliveryDetail](t, f.get("/api/v1/deliveries/"+f.push("2"), key)); d.Event != "push" || d.Person != "ada" {
 		t.Errorf("the delivery says %q by %q", d.Event, d.Person)
+	}
+	for i := range siftPage + 3 { // the pushes are not on the first page that is read
+		f.do("POST", ingress+f.uids()["hook"], hookSecret, fmt.Sprintf(`{"i":%d,"type":"charge"}`, i))
+	}
+	for query, want := range map[string]int{"event=push": 2, "event=PUSH&limit=1": 1, "event=push&text=main": 2, "event=push&webhook=hook": 0, "event=charge&limit=500": siftPage + 4, "event=char&limit=500": siftPage + 4, "event=nothing": 0} {
+		list := read[api.List[api.Delivery]](t, f.get("/api/v1/deliveries?"+query, key))
+		for list.PageInfo.HasNextPage && len(list.Entries) < want { // each request looks for a moment
+			more := read[api.List[api.Delivery]](t, f.get("/api/v1/deliveries?"+query+"&cursor="+list.PageInfo.NextCursor, key))
+			list.Entries, list.PageInfo = append(list.Entries, more.Entries...), more.PageInfo
+		}
+		if len(list.Entries) != want {
+			t.Errorf("%s selects %d deliveries, not %d", query, len(list.Entries), want)
+		}
 	}
 	cookie := f.signIn(f.link(f.key("m", "read", "runs", "operate", "manage")))
 	if body := string(f.do("GET", "/deliveries", "", "", "Cookie", cookie).body); !strings.Contains(body, "nearest a: payload.n is 7") || !strings.Contains(body, "by <bdi>ada</bdi>") {

@@ -51,6 +51,14 @@ func (s *Server) listDeliveries(ctx context.Context, c *call) (shown api.List[ap
 	} else {
 		q.Webhook = w
 	}
+	if event := c.Query("event"); event != "" {
+		all, info, err := deliveriesOf(ctx, c, q, event, limit)
+		if err != nil {
+			return shown, err
+		}
+		shown = api.List[api.Delivery]{Entries: each(all, showDelivery), PageInfo: info}
+		return shown, s.tellAbout(ctx, c, all, shown.Entries)
+	}
 	if q.Text != "" {
 		q.Limit = limit
 		all, next, err := c.SearchDeliveries(ctx, q)

@@ -64,7 +64,7 @@ type runListing struct {
 	sort  string // name of the order
 	none  bool   // it selects no run
 	about bool   // it tells what runs are about and what came of them
-	event string // part of the name of their events, in small letters
+	event string // part of the name of their events, in any case
 	wrong *api.FieldProblem
 }
 
@@ -105,7 +105,7 @@ var runFilters = map[string]func(l *runListing, values []string){
 	"executor":           textFilter(func(l *runListing) *string { return &l.Executor }),
 	"subject":            textFilter(func(l *runListing) *string { return &l.Subject }),
 	"person":             textFilter(func(l *runListing) *string { return &l.Person }),
-	"event":              func(l *runListing, values []string) { l.event = strings.ToLower(values[0]) },
+	"event":              textFilter(func(l *runListing) *string { return &l.event }),
 	"about":              func(l *runListing, values []string) { l.about = values[0] == "true" },
 	"q":                  (*runListing).search,
 	"factory_only":       (*runListing).factoryOnly,
@@ -372,47 +372,18 @@ func (s *Server) listRuns(ctx context.Context, c *call) (shown api.List[api.Run]
 	return api.List[api.Run]{Entries: runs, PageInfo: info}, err
 }
 
-// The event of a run is known only from its delivery. So a list of those of an event looks through
-// maxLooked runs, in steps of so few that About reads the payloads of all.
-const (
-	maxLooked = 1200
-	lookStep  = 30
-)
-
 // read reads a page of the list.
 func (l *runListing) read(ctx context.Context, c *call, limit int) (all []access.Run, info api.PageInfo, err error) {
 	if l.none {
 		return nil, info, nil
 	}
-	if l.event == "" {
-		l.Limit = limit + 1
-		all, err = c.Runs(ctx, l.RunQuery)
-		all, info = page(all, limit, l.cursor)
-		return all, info, err
+	if l.event != "" {
+		return runsOf(ctx, c, l, limit)
 	}
-	l.Limit = lookStep
-	for looked := 0; looked < maxLooked; looked += lookStep {
-		some, err := c.Runs(ctx, l.RunQuery)
-		if err != nil {
-			return nil, info, err
-		}
-		about, err := aboutRuns(ctx, c, some)
-		if err != nil {
-			return nil, info, err
-		}
-		for _, r := range some {
-			if l.After = l.Cursor(r.Run); strings.Contains(strings.ToLower(about[r.DeliveryID].Event), l.event) && r.DeliveryID != 0 {
-				if all = append(all, r); len(all) == limit {
-					return all, api.PageInfo{HasNextPage: true, NextCursor: l.cursor(r)}, nil
-				}
-			}
-		}
-		if len(some) < lookStep {
-			return all, info, nil
-		}
-		info = api.PageInfo{HasNextPage: true, NextCursor: l.cursor(some[len(some)-1])}
-	}
-	return all, info, nil
+	l.Limit = limit + 1
+	all, err = c.Runs(ctx, l.RunQuery)
+	all, info = page(all, limit, l.cursor)
+	return all, info, err
 }
 
 // aboutRuns says what the deliveries of runs are about, as far as they are kept.

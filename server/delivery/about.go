@@ -64,6 +64,11 @@ func (s *Service) About(ctx context.Context, all []*store.Delivery) (map[store.D
 	return about, nil
 }
 
+// Has tells whether a text is a part of the names of what happened, in any case.
+func (a About) Has(event string) bool {
+	return strings.Contains(strings.ToLower(a.Event), strings.ToLower(event))
+}
+
 // wantedBy counts what a delivery started, and what wanted it but started nothing.
 func wantedBy(d *store.Delivery) int {
 	n := max(d.Started, 0) + len(d.Paused) + len(d.Repeats) + len(d.Limited) + len(d.Skips) + len(d.Stopped)

@@ -26,6 +26,7 @@ func deliveriesCommand() *cobra.Command {
 	selected.flags(list)
 	selected.timespan.flags(list)
 	list.Flags().StringVar(&selected.subject, "subject", "", "those that are about a subject")
+	list.Flags().StringVar(&selected.event, "event", "", "those that report an event, by a part of its name, such as issue_labeled")
 	term.LimitFlag(list, &selected.limit, 20)
 	show := &cobra.Command{
 		Use: "show ID", Short: "Show a delivery and its belt: why it ran, or why not", Args: Exactly("ID"),
@@ -114,8 +115,8 @@ Several are replayed in the order in which they are named, up to the first that 
 // selectOptions select entries of the delivery log.
 type selectOptions struct {
 	timespan
-	webhook, outcome, stopped, text, duplicateOf, replayOf, subject string
-	limit                                                           int
+	webhook, outcome, stopped, text, duplicateOf, replayOf, subject, event string
+	limit                                                                  int
 }
 
 // flags are those of tail too, but for the times.
@@ -131,7 +132,7 @@ func (o *selectOptions) flags(c *cobra.Command) {
 func (o *selectOptions) query() (url.Values, error) {
 	query := url.Values{}
 	for name, value := range map[string]string{
-		"webhook": o.webhook, "outcome": o.outcome, "stopped": o.stopped, "text": o.text, "duplicate_of": o.duplicateOf, "replay_of": o.replayOf, "subject": o.subject,
+		"webhook": o.webhook, "outcome": o.outcome, "stopped": o.stopped, "text": o.text, "duplicate_of": o.duplicateOf, "replay_of": o.replayOf, "subject": o.subject, "event": o.event,
 	} {
 		if value != "" {
 			query.Set(name, value)
