@@ -47,13 +47,13 @@ func newMeter(a *attempt) *meter {
 	return m
 }
 
-// carried tells whether a request to a model went through the gateway. Then the agent's own report
-// is not counted.
+// carried tells whether a request to a model went through the gateway, or was refused there because of a
+// budget. Then the agent's own report is not counted.
 func (m *meter) carried() bool {
 	here := m.Carried()
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return here || m.carries
+	return here || m.carries || m.over != nil
 }
 
 // limits are the budgets that hold for the run.
