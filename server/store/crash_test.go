@@ -41,8 +41,9 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// victim prints the id of each delivery after it was acknowledged.
-func victim(dir string) error {
+// sixteen does something with a store over and over, in 16 goroutines, until something fails. name is of no other
+// call in any process.
+func sixteen(dir string, do func(ctx context.Context, s *Store, name string, i int) error) error {
 	ctx := context.Background()
 	s, err := openIn(ctx, dir)
 	if err != nil {
@@ -53,19 +54,28 @@ func victim(dir string) error {
 	for worker := range 16 {
 		go func() {
 			for i := 0; ; i++ {
-				d := delivery(fmt.Sprint(start, "-", worker, "-", i), fmt.Sprintf(`{"n":"%s-%d-%d"}`, start, worker, i), "a", "b")
-				d.ReplayWindow = time.Hour
-				d.Runs[1].Subject, d.Runs[1].PerSubject = "github:acme/app#1", PerSubjectQueue
-				r, err := s.Deliveries.Record(ctx, d)
-				if err != nil {
+				if err := do(ctx, s, fmt.Sprint(start, "-", worker, "-", i), i); err != nil {
 					failed <- err
 					return
 				}
-				fmt.Printf("%s %s %s\n", r.ID, r.RunIDs[0], r.RunIDs[1]) // one write: whole or not at all
 			}
 		}()
 	}
 	return <-failed
+}
+
+// victim prints the id of each delivery after it was acknowledged.
+func victim(dir string) error {
+	return sixteen(dir, func(ctx context.Context, s *Store, name string, _ int) error {
+		d := delivery(name, fmt.Sprintf(`{"n":"%s"}`, name), "a", "b")
+		d.ReplayWindow = time.Hour
+		d.Runs[1].Subject, d.Runs[1].PerSubject = "github:acme/app#1", PerSubjectQueue
+		r, err := s.Deliveries.Record(ctx, d)
+		if err == nil {
+			fmt.Printf("%s %s %s\n", r.ID, r.RunIDs[0], r.RunIDs[1]) // one write: whole or not at all
+		}
+		return err
+	})
 }
 
 // decidingVariable makes the program decide about runs that wait for a person instead.
@@ -73,35 +83,23 @@ const decidingVariable = "STORE_TEST_DECIDING"
 
 // deciding prints each run about which it has decided, and how.
 func deciding(dir string) error {
-	ctx := context.Background()
-	s, err := openIn(ctx, dir)
-	if err != nil {
+	return sixteen(dir, func(ctx context.Context, s *Store, name string, i int) error {
+		d := delivery(name, "{}", "a")
+		d.Runs[0].Approval = &NewApproval{For: time.Hour}
+		r, err := s.Deliveries.Record(ctx, d)
+		if err != nil {
+			return err
+		}
+		waits, err := s.Approvals.Of(ctx, r.RunIDs[0])
+		if err != nil {
+			return err
+		}
+		_, _, err = s.Approvals.Decide(ctx, Decision{Run: r.RunIDs[0], Approve: i%2 == 0, Shown: ShownOf(waits...), By: "ada", Actor: "page ada", Origin: "local"})
+		if err == nil {
+			fmt.Printf("%s %s .\n", r.RunIDs[0], map[bool]string{true: Approved, false: Declined}[i%2 == 0])
+		}
 		return err
-	}
-	failed := make(chan error)
-	start := strconv.FormatInt(time.Now().UnixNano(), 36)
-	for worker := range 16 {
-		go func() {
-			for i := 0; ; i++ {
-				d := delivery(fmt.Sprint(start, "-", worker, "-", i), "{}", "a")
-				d.Runs[0].Approval = &NewApproval{For: time.Hour}
-				r, err := s.Deliveries.Record(ctx, d)
-				var waits []Approval
-				if err == nil {
-					waits, err = s.Approvals.Of(ctx, r.RunIDs[0])
-				}
-				if err == nil {
-					_, _, err = s.Approvals.Decide(ctx, Decision{Run: r.RunIDs[0], Approve: i%2 == 0, Shown: ShownOf(waits...), By: "ada", Actor: "page ada", Origin: "local"})
-				}
-				if err != nil {
-					failed <- err
-					return
-				}
-				fmt.Printf("%s %s .\n", r.RunIDs[0], map[bool]string{true: Approved, false: Declined}[i%2 == 0])
-			}
-		}()
-	}
-	return <-failed
+	})
 }
 
 // TestKillDeciding: a decision, its effect and its entry in the audit log are all there or none of them, at
