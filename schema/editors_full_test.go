@@ -212,7 +212,7 @@ func TestEditors(t *testing.T) {
 		{
 			"modeline with a path", "webhooks/hello.yaml",
 			"# yaml-language-server: $schema=../.schema/webhook.schema.json\nsecretname: X\nsignatureScheme: stripe\n",
-			[]string{`2:1 Missing property "secretName"`, "2:1 Property secretname is not allowed", "3:1 signatureScheme and signature need authMode: signature"},
+			[]string{`2:1 Missing property "secretName"`, "2:1 Property secretname is not allowed", "3:1 signatureScheme, signature and replayWindow need authMode: signature"},
 			"# yaml-language-server: $schema=../.schema/webhook.schema.json\nsecretName: X\nsignatureScheme: stripe\nauthMode: signature\n",
 		},
 		{

@@ -169,6 +169,7 @@ func (f *follower) end(ctx context.Context, s *seen, begun bool) (exit task.Exit
 		}
 		return end.Exit, true, nil
 	case f.cause != nil && gone:
+		f.drain()
 		return task.Exit{}, true, f.cause
 	case f.cause != nil:
 		return task.Exit{}, false, nil
