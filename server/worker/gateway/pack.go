@@ -21,6 +21,7 @@ import (
 // from a run.
 const (
 	maxCommitBytes = 32 << 20 // of all commits
+	leastCommit    = 128      // bytes that a commit counts, however short it is
 	maxInflated    = 4 << 30  // of all objects
 )
 
@@ -36,6 +37,7 @@ var errPack = errors.New("the pack is not as Git writes packs")
 // pack reads the commits of a pack as it passes by.
 type pack struct {
 	in      *counted
+	z       io.Reader         // for all objects; nil before the first
 	size    int               // bytes of an object id
 	at      map[int64][]byte  // commits, by where they begin
 	id      map[string][]byte // the same, by id in hex
@@ -154,7 +156,12 @@ func (p *pack) inflate(size int64, keep bool) ([]byte, error) {
 	if p.left -= size; p.left < 0 || keep && size > maxCommitBytes {
 		return nil, errors.New("the pack is too large to be checked")
 	}
-	z, err := zlib.NewReader(p.in)
+	var err error
+	if p.z == nil {
+		p.z, err = zlib.NewReader(p.in)
+	} else {
+		err = p.z.(zlib.Resetter).Reset(p.in, nil) // a new one for each of a million objects takes 40 GB
+	}
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", errPack, err)
 	}
@@ -163,7 +170,7 @@ func (p *pack) inflate(size int64, keep bool) ([]byte, error) {
 	if keep {
 		to = &kept
 	}
-	n, err := io.Copy(to, io.LimitReader(z, size+1))
+	n, err := io.Copy(to, io.LimitReader(p.z, size+1))
 	if err != nil || n != size {
 		return nil, errors.Join(errPack, err)
 	}
@@ -172,7 +179,7 @@ func (p *pack) inflate(size int64, keep bool) ([]byte, error) {
 
 // commit keeps a commit, which begins at a place of the pack.
 func (p *pack) commit(begin int64, content []byte) error {
-	if p.bytes += len(content); p.bytes > maxCommitBytes {
+	if p.bytes += max(len(content), leastCommit); p.bytes > maxCommitBytes {
 		return errors.New("the push has too many commits to be checked")
 	}
 	var h hash.Hash = sha1.New()
@@ -200,7 +207,7 @@ func parentsOf(commit string) (parents []string) {
 		if !ok || !ended || !objectID.MatchString(parent) {
 			return parents
 		}
-		parents, rest = append(parents, parent), below
+		parents, rest = append(parents, strings.Clone(parent)), below // which outlives the commit
 	}
 }
 

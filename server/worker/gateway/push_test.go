@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -174,6 +175,38 @@ func TestPackCommits(t *testing.T) {
 				t.Errorf("%s %s: %d commits", format, option, len(p.id))
 			}
 		}
+	}
+}
+
+// TestPackMemory: what is kept of a pack does not grow with the messages of its commits, and many commits of no
+// bytes are too many.
+func TestPackMemory(t *testing.T) {
+	first := strings.Repeat("1", 40)
+	commit := "tree " + first + "\nparent " + first + "\n\n" + strings.Repeat("x", maxCommitBytes/2)
+	data := packOf(1, commit)
+	heap := func() uint64 {
+		var m runtime.MemStats
+		runtime.GC()
+		runtime.ReadMemStats(&m)
+		return m.HeapAlloc
+	}
+	before := heap()
+	p, err := readPack(strings.NewReader(data), first)
+	if err != nil {
+		t.Fatal(err)
+	}
+	known := pushes{parents: make(map[string][]string)}
+	known.learn(p)
+	p = nil
+	if grown := int64(heap()) - int64(before); grown > maxCommitBytes/4 {
+		t.Errorf("%d bytes are kept of a commit with one parent", grown)
+	}
+	if !leads(known.parents, commitID(commit), first) {
+		t.Errorf("%d commits are known", len(known.parents))
+	}
+	p = &pack{bytes: maxCommitBytes - leastCommit, at: make(map[int64][]byte), id: make(map[string][]byte), parents: make(map[string][]string)}
+	if first, second := p.commit(0, nil), p.commit(1, nil); first != nil || second == nil {
+		t.Error(first, second)
 	}
 }
 
