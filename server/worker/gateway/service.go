@@ -357,7 +357,11 @@ func (x *exchange) pass(to *url.URL, body io.Reader, size int64) {
 		out.Body = http.NoBody
 	}
 	out.Header = kept(x.r.Header, notSent)
-	maps.DeleteFunc(out.Header, func(name string, _ []string) bool { return strings.HasPrefix(name, "X-Forwarded-") })
+	maps.DeleteFunc(out.Header, func(name string, _ []string) bool {
+		same := http.CanonicalHeaderKey(strings.ReplaceAll(name, "_", "-")) // for a service that gets headers as variables
+		own := func(not string) bool { return strings.EqualFold(not, same) }
+		return strings.HasPrefix(same, "X-Forwarded-") || same != name && slices.ContainsFunc(slices.AppendSeq(slices.Clip(notSent), maps.Keys(x.Header)), own)
+	})
 	if x.format != nil {
 		for _, name := range x.format.Keys {
 			out.Header.Del(name)

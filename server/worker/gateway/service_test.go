@@ -199,6 +199,7 @@ func TestServiceAddsCredential(t *testing.T) {
 	}
 	resp, text, err := w.send("POST", appPath+"/projects/a%20b/c?x=1&y=%2e%2e", "body",
 		"Authorization", "Bearer mine", "X-Api-Key", "mine", "Cookie", "a=b", "X-HTTP-Method-Override", "DELETE", "X-Original-URL", "/admin", "X-Forwarded-For", "1.2.3.4",
+		"X_Api_Key", "mine", "X_HTTP_Method_Override", "DELETE", "X_Forwarded_For", "1.2.3.4",
 		"Connection", "X-Hop", "X-Hop", "1", "X-Own", "kept", "Accept-Encoding", "gzip")
 	if err != nil || resp.StatusCode != 200 || text != "you are [redacted], /api/0/projects/a%20b/c?x=1&y=%2e%2e" {
 		t.Fatalf("%v %v %q", err, resp, text)
@@ -211,7 +212,7 @@ func TestServiceAddsCredential(t *testing.T) {
 	if h.Get("Authorization") != "Bearer "+serviceKey || h.Get("X-Own") != "kept" || h.Get("Accept-Encoding") != "identity" || asked[0].ProtoMajor != 2 {
 		t.Errorf("%s has the headers %v", asked[0].Proto, h)
 	}
-	for _, name := range []string{"X-Api-Key", "Cookie", "X-Http-Method-Override", "X-Original-Url", "X-Forwarded-For", "X-Hop", "Connection"} {
+	for _, name := range []string{"X-Api-Key", "Cookie", "X-Http-Method-Override", "X-Original-Url", "X-Forwarded-For", "X-Hop", "Connection", "X_Api_Key", "X_HTTP_Method_Override", "X_Forwarded_For"} {
 		if h.Get(name) != "" {
 			t.Errorf("the header %s is passed on", name)
 		}

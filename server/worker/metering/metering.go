@@ -19,6 +19,9 @@ import (
 // usualAnswer is taken for the most tokens of an answer of a model about which nothing is known.
 const usualAnswer = 128_000
 
+// mostModels is how many models the requests of an attempt may name: each has a row in the store (SPEC 25.3).
+const mostModels = 100
+
 // growth is how many tokens more are reserved when an answer uses more than was reserved.
 const growth = 1000
 
@@ -69,10 +72,11 @@ type Meter struct {
 	Now    func() time.Time
 	Book   Book
 
-	mu      sync.Mutex // held while the book is changed
-	failed  bool       // the last request failed, so that the next is a retry
-	dense   float64    // the highest ratio of a request's tokens to its estimate; 0 means 1
-	carries bool       // a request was reserved for
+	mu      sync.Mutex      // held while the book is changed
+	failed  bool            // the last request failed, so that the next is a retry
+	dense   float64         // the highest ratio of a request's tokens to its estimate; 0 means 1
+	carries bool            // a request was reserved for
+	models  map[string]bool // that requests have named
 }
 
 // Carried tells whether a request to a model was reserved for.
@@ -101,6 +105,13 @@ func (m *Meter) Reserve(ctx context.Context, ask task.Ask) (task.Reservation, er
 	if r.price == nil && m.Book.InUSD() {
 		return nil, fmt.Errorf("the model %q has no price, and a budget in US dollars needs its price: the operator can give it with --model-prices", ask.Model)
 	}
+	if m.models == nil {
+		m.models = make(map[string]bool)
+	}
+	if !m.models[ask.Model] && len(m.models) == mostModels {
+		return nil, fmt.Errorf("the requests of this run have named %d models, and may name no others", mostModels)
+	}
+	m.models[ask.Model] = true
 	longest, input := int64(usualAnswer), int64(float64(ask.Input)*max(1, m.dense))
 	if r.price != nil {
 		longest = cmp.Or(r.price.Answer, longest)
