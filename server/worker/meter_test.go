@@ -217,6 +217,17 @@ func TestMeterCut(t *testing.T) {
 	}
 }
 
+// TestMeterMost: a request that says an enormous maximum reserves as much, and crosses the budget.
+func TestMeterMost(t *testing.T) {
+	w := newWorld(t)
+	p := &provider{}
+	r := w.finished(w.enqueue(metered(t, w, p, run.Config{MaxRuns: 1}, factory.Budget{Tokens: 3000}, 1, "dear", "9223372036854775807")))
+	w.wants(r, store.FailedRun, "the run used up its budget")
+	if n := len(p.asked()); n != 0 || r.Tokens != 0 {
+		t.Errorf("%d requests, %d tokens", n, r.Tokens)
+	}
+}
+
 // TestMeterPrice: with a budget in US dollars, a model without a price is refused, and with none it
 // is not.
 func TestMeterPrice(t *testing.T) {

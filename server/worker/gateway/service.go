@@ -366,6 +366,9 @@ func (x *exchange) pass(to *url.URL, body io.Reader, size int64) {
 		for _, name := range x.format.Keys {
 			out.Header.Del(name)
 		}
+		if size > 0 { // in another charset, such as utf-7, the body would say something else
+			out.Header.Set("Content-Type", "application/json")
+		}
 	}
 	for name, v := range x.Header {
 		out.Header.Set(name, v.Reveal())

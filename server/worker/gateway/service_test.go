@@ -310,7 +310,7 @@ func TestServiceRedirect(t *testing.T) {
 }
 
 // TestModelStreams: each part of an answer comes at once, also while the next is far, and what was used
-// is counted.
+// is counted. A provider reads the body in the charset in which it was checked.
 func TestModelStreams(t *testing.T) {
 	w := startServices(t)
 	next := make(chan string)
@@ -326,6 +326,7 @@ func TestModelStreams(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.Header.Set("Anthropic-Beta", "some-beta")
+	r.Header.Set("Content-Type", "application/json; charset=utf-7")
 	r.Header.Set("Anthropic-Version", "2023-06-01")
 	answered := make(chan *http.Response, 1)
 	go func() {
@@ -367,7 +368,7 @@ func TestModelStreams(t *testing.T) {
 	}
 	w.end()
 	asked, told := w.seen()
-	if h := asked[0].Header; h.Get("X-Api-Key") != serviceKey || h.Get("Anthropic-Beta") != "some-beta" || h.Get("Anthropic-Version") == "" || asked[0].URL.RawQuery != "beta=true" {
+	if h := asked[0].Header; h.Get("X-Api-Key") != serviceKey || h.Get("Anthropic-Beta") != "some-beta" || h.Get("Anthropic-Version") == "" || asked[0].URL.RawQuery != "beta=true" || h.Get("Content-Type") != "application/json" {
 		t.Errorf("%v %v", asked[0].URL, h)
 	}
 	c := w.meter.last(t)

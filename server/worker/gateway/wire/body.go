@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode"
 
 	"triphammer/factory/jsonscan"
 )
@@ -132,17 +133,15 @@ func (c *call) walk(s *jsonscan.Scanner, opaque, top bool) error {
 		}
 		return nil
 	}
-	from := s.Pos
 	_ = s.Skip() // Depth has checked it
-	if s.Pos-from > leastMedia {
-		c.weigh(c.from[from:s.Pos])
-	}
 	return nil
 }
 
 func (c *call) members(s *jsonscan.Scanner, opaque, top bool) error {
 	var few [8]string
 	seen, many := few[:0], map[string]bool(nil)
+	var data span   // of the file in the object
+	var kind string // of that file
 	for s.Enter(); s.More(); {
 		name := string(s.Name())
 		if many == nil && len(seen) == cap(few[:]) {
@@ -167,12 +166,22 @@ func (c *call) members(s *jsonscan.Scanner, opaque, top bool) error {
 		if top {
 			c.top[name] = at
 		}
-		if check := c.rules.checks[name]; check != nil && !opaque && !c.may.Extras && !c.null(at) {
+		switch name {
+		case "data":
+			data = at
+		case "media_type", "mimeType", "mime_type":
+			kind, _ = c.text(at)
+		case "url", "image_url":
+			c.weigh(at, opaque)
+		}
+		others := name == "models" || name == "fallbacks" // which no option allows
+		if check := c.rules.checks[name]; check != nil && !opaque && (others || !c.may.Extras) && !c.null(at) {
 			if extra := check(c, at); extra != "" {
 				return c.refused(extra)
 			}
 		}
 	}
+	c.weigh(data, opaque || !strings.HasPrefix(kind, "image/"))
 	return nil
 }
 
@@ -182,9 +191,13 @@ const leastMedia = 512
 // images are how images begin in base64: PNG, JPEG, GIF, WebP.
 var images = []string{"iVBORw0KGgo", "/9j/", "R0lGOD", "UklGR"}
 
-// weigh counts a text that is an image in base64: its tokens do not depend on its size.
-func (c *call) weigh(quoted []byte) {
-	text := quoted[1 : len(quoted)-1]
+// weigh counts a text that is an image in base64: its tokens do not depend on its size. A text that a model
+// reads counts as text, also if it begins like an image.
+func (c *call) weigh(at span, read bool) {
+	if read || at.to-at.from <= leastMedia || c.from[at.from] != '"' {
+		return
+	}
+	text := c.from[at.from+1 : at.to-1]
 	if head, _, is := bytes.Cut(text[:min(len(text), 100)], []byte(";base64,")); is && bytes.HasPrefix(head, []byte("data:")) {
 		text = text[len(head)+len(";base64,"):]
 	}
@@ -279,7 +292,7 @@ func (c *call) maximum(object span, at map[string]span, names ...string) error {
 			if err != nil {
 				return err
 			}
-			c.Limit = max(c.Limit, n)
+			c.Limit = max(c.Limit, min(n, maxTokens)) // so that sums stay numbers
 			given = append(given, place)
 		}
 	}
@@ -306,7 +319,7 @@ func (c *call) whole() span {
 func (c *call) named() error {
 	at, has := c.top["model"]
 	model, is := c.text(at)
-	if !has || !is || model == "" || len(model) > 200 {
+	if !has || !is || model == "" || len(model) > 200 || strings.ContainsFunc(model, unicode.IsControl) {
 		return c.bad("the body names no model")
 	}
 	c.Model = model

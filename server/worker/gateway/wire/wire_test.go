@@ -49,6 +49,7 @@ func TestRead(t *testing.T) {
 		{"messages", `{"model":"claude-x","max_tokens":100,"stream":true,"messages":[]}`, "claude-x", 100, true, "", `{"model":"claude-x","max_tokens":7,"stream":true,"messages":[]}`},
 		{"messages", `{"model":"m"}`, "m", NoLimit, false, "", `{"max_tokens":7,"model":"m"}`},
 		{"messages", `{"model":"m","max_tokens":null}`, "m", NoLimit, false, "", `{"model":"m","max_tokens":7}`},
+		{"messages", `{"model":"m","max_tokens":9223372036854775807}`, "m", maxTokens, false, "", `{"model":"m","max_tokens":7}`}, // sums stay numbers
 		{"messages", `{"model":"m","max_tokens":0}`, "m", 0, false, "", `{"model":"m","max_tokens":7}`},
 		{"count", `{"model":"m","max_tokens":5}`, "m", NoLimit, false, "", `{"model":"m","max_tokens":5}`},
 		{
@@ -116,6 +117,7 @@ func TestRefused(t *testing.T) {
 		{"messages", `{"model":"m","max_tokens":99999999999999999999}`, 400, "max_tokens is no whole number"},
 		{"messages", `{"model":"m","stream":1}`, 400, "stream is neither"},
 		{"messages", `{"model":5}`, 400, "names no model"},
+		{"messages", `{"model":"m\u0000"}`, 400, "names no model"},
 		{"messages", `[]`, 400, "no object"},
 		{"messages", `{"model":"m"`, 400, "not JSON"},
 		{"messages", `{"model":"m","x":` + strings.Repeat("[", 200) + "1" + strings.Repeat("]", 200) + `}`, 400, "nested deeper"},
@@ -126,6 +128,7 @@ func TestRefused(t *testing.T) {
 		{"messages", `{"model":"m","messages":[{"content":[{"type":"tool_result","content":[{"type":"image","source":{"type":"url","url":"https://x"}}]}]}]}`, 403, "addresses and stored files"},
 		{"messages", `{"model":"m","messages":[{"content":[{"type":"document","source":{"file_id":"f","type":"file"}}]}]}`, 403, "stored files"},
 		{"messages", `{"model":"m","speed":"fast"}`, 403, "faster service"},
+		{"messages", `{"model":"m","fallbacks":[{"model":"n"}]}`, 403, "other models"},
 		{"responses", `{"model":"m","background":true}`, 403, "in the background"},
 		{"responses", `{"model":"m","store":true}`, 403, "stored responses"},
 		{"responses", `{"model":"m","previous_response_id":"r"}`, 403, "stored responses"},
@@ -159,7 +162,8 @@ func TestRefused(t *testing.T) {
 		}
 		w := where[tt.api]
 		body := strings.ReplaceAll(tt.body, `"model":"n"`, "")
-		if _, err := w.format.Read("POST", w.path, nil, nil, []byte(body), Options{Extras: true}); tt.status == 403 && !strings.Contains(tt.body, "background") && err != nil {
+		always := strings.Contains(tt.body, "background") || tt.want == "other models"
+		if _, err := w.format.Read("POST", w.path, nil, nil, []byte(body), Options{Extras: true}); tt.status == 403 && (err != nil) != always {
 			t.Errorf("%s %s with extras: %v", tt.api, tt.body, err)
 		}
 	}
@@ -217,10 +221,17 @@ func TestEstimate(t *testing.T) {
 	if err != nil || r.Input < int64(len(text))/2 {
 		t.Errorf("%v: %d tokens for %d bytes", err, r.Input, len(text))
 	}
-	for _, image := range []string{`"data":"iVBORw0KGgo` + strings.Repeat("A", 1<<20) + `"`, `"url":"data:image/jpeg;base64,/9j/` + strings.Repeat("A", 1<<20) + `"`} {
+	png := `"iVBORw0KGgo` + strings.Repeat("A", 1<<20) + `"`
+	for _, image := range []string{`"data":` + png + `,"media_type":"image/png"`, `"mimeType":"image/png","data":` + png, `"url":"data:image/jpeg;base64,/9j/` + strings.Repeat("A", 1<<20) + `"`} {
 		r, err := read(t, "messages", `{"model":"m","messages":[{"content":[{`+image+`}]}]}`)
 		if err != nil || r.Input < tokensOfImage || r.Input > 2*tokensOfImage {
 			t.Errorf("%v: %d tokens for an image", err, r.Input)
+		}
+	}
+	// What a model reads as text is no image, however it begins.
+	for _, text := range []string{`"text":` + png, `"type":"text","media_type":"text/plain","data":` + png, `"input":{"media_type":"image/png","data":` + png + `}`, `"content":[` + png + `]`} {
+		if r, err := read(t, "messages", `{"model":"m","messages":[{"content":[{`+text+`}]}]}`); err != nil || r.Input < 1<<19 {
+			t.Errorf("%v: %d tokens for a text of 1 MiB: %.50s", err, r.Input, text)
 		}
 	}
 }
