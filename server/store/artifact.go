@@ -138,9 +138,10 @@ const MergedWithChanges = "merged_with_changes"
 // PullState is what a delivery says of a pull request.
 type PullState struct{ URL, Outcome string }
 
-// became records what became of a pull request that runs of a factory opened.
+// became records what became of a pull request that runs of a factory opened. What is merged stays so, although
+// deliveries come late, are sent again or replayed, and pushes are forgotten.
 func (s *Artifacts) became(tx *engine.Tx, factory string, p PullState) error {
-	return tx.Exec(`UPDATE artifacts SET outcome = $1 WHERE url = $2 AND url <> '' AND type = 'PULL_REQUEST' AND outcome <> $1
+	return tx.Exec(`UPDATE artifacts SET outcome = $1 WHERE url = $2 AND url <> '' AND type = 'PULL_REQUEST' AND outcome NOT IN ($1, 'merged', 'merged_with_changes')
 		AND run_id IN (SELECT id FROM runs WHERE factory = $3)`, p.Outcome, p.URL, factory)
 }
 

@@ -9,8 +9,27 @@ import (
 	"testing"
 	"time"
 
+	"triphammer/server/store/internal/engine"
 	"triphammer/server/store/storetest"
 )
+
+// TestMergedStays: a pull request that is merged stays so, whatever deliveries come late, again, or by a replay
+// (SPEC 27.1).
+func TestMergedStays(t *testing.T) {
+	s, ctx := open(t), t.Context()
+	hash, data := spec("web", "", "", "x")
+	_, _, err := s.Runs.Create(ctx, NewRun{Factory: "default", Source: SourceAPI, SpecHash: hash, Spec: data}, "", nil)
+	check(t, err)
+	lease := must[[]Lease](t)(s.Leases.Claim(ctx, Claim{Worker: "w", Most: 1, Lease: time.Minute}))[0]
+	const url = "https://example.com/acme/app/pull/1"
+	a := must[Artifact](t)(s.Artifacts.KeepLink(ctx, lease, Artifact{Type: "PULL_REQUEST", URL: url}))
+	for _, c := range [][2]string{{"open", "open"}, {"closed", "closed"}, {"open", "open"}, {"merged", "merged"}, {"open", "merged"}, {MergedWithChanges, "merged"}} {
+		check(t, s.Do(ctx, func(tx *engine.Tx) error { return s.Artifacts.became(tx, "default", PullState{url, c[0]}) }))
+		if is := must[*Artifact](t)(s.Artifacts.Get(ctx, a.ID)); is.Outcome != c[1] {
+			t.Errorf("%s: it is %s, want %s", c[0], is.Outcome, c[1])
+		}
+	}
+}
 
 // TestArtifactFiles: a file is kept whole or not at all; what no row names is swept; what
 // is missing, damaged or too much is found by a check, and goes with its run.
