@@ -134,28 +134,8 @@ func (h *Handshake) answer(r *Request, key []byte) (Reply, bool) {
 	return Reply{}, false
 }
 
+// met looks first for what a delivery lacks: only the body of what may be the question is decoded.
 func (a *Ask) met(r *Request) bool {
-	var body map[string]json.RawMessage
-	if a.Field != "" || a.Without != "" || a.Empty != "" {
-		if json.Unmarshal(r.Body, &body) != nil {
-			return false
-		}
-	}
-	if a.Field != "" {
-		text, ok := field(r.Body, a.Field)
-		if !ok || a.Is != "" && text != a.Is || a.Only && len(body) != 1 {
-			return false
-		}
-	}
-	if a.Without != "" && body[a.Without] != nil {
-		return false
-	}
-	if a.Empty != "" {
-		var list []json.RawMessage
-		if json.Unmarshal(body[a.Empty], &list) != nil || list == nil || len(list) > 0 {
-			return false
-		}
-	}
 	if a.Header != "" {
 		value, err := one(r.Header, a.Header)
 		if err != nil || a.Value != "" && value != a.Value {
@@ -168,7 +148,23 @@ func (a *Ask) met(r *Request) bool {
 			return false
 		}
 	}
-	return a.Query == "" || parameter(r.URL, a.Query) != ""
+	if a.Query != "" && parameter(r.URL, a.Query) == "" {
+		return false
+	}
+	if a.Field != "" {
+		if text, ok := field(r.Body, a.Field); !ok || a.Is != "" && text != a.Is {
+			return false
+		}
+	}
+	if a.Field == "" && a.Without == "" && a.Empty == "" {
+		return true
+	}
+	var body map[string]json.RawMessage
+	if json.Unmarshal(r.Body, &body) != nil || a.Only && len(body) != 1 || a.Without != "" && body[a.Without] != nil {
+		return false
+	}
+	var list []json.RawMessage
+	return a.Empty == "" || json.Unmarshal(body[a.Empty], &list) == nil && list != nil && len(list) == 0
 }
 
 func (h *Handshake) reply(a Ask, r *Request, key []byte) (Reply, bool) {
