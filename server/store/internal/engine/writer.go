@@ -302,6 +302,9 @@ func (s *DB) perform(ctx context.Context, j *job) (result, err error) {
 // unavailable marks errors of the database itself, so that a caller knows that it can
 // try again later.
 func unavailable(err error) error {
+	if err == nil { // mostly: to look into it costs allocations
+		return nil
+	}
 	if isFull(err) && !errors.Is(err, ErrFull) {
 		return fmt.Errorf("%w: %w", ErrFull, err)
 	}
