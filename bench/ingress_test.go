@@ -15,6 +15,7 @@ package bench
 import (
 	"bufio"
 	"bytes"
+	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/base64"
 	"errors"
@@ -56,6 +57,16 @@ func servePlain(address string) {
 	e.POST("/webhooks/w/:uid", func(c *gin.Context) {
 		_, _ = io.Copy(io.Discard, c.Request.Body) // a benchmark's own sender
 		c.Data(http.StatusAccepted, "application/json", []byte(`{"delivery_id":"dlv_0000000000000"}`))
+	})
+	// What BenchmarkNotFound must see: a server that verifies before it looks whether it serves.
+	e.POST("/early/:uid", func(c *gin.Context) {
+		if c.Param("uid") == "disabled" {
+			body, _ := io.ReadAll(c.Request.Body)
+			mac := hmac.New(sha256.New, []byte(hookSecret))
+			_, _ = mac.Write(body)
+			_ = hmac.Equal(mac.Sum(nil), []byte(c.GetHeader("X-Hub-Signature-256")))
+		}
+		c.Data(http.StatusNotFound, "application/json", []byte(`{"error":"not_found"}`))
 	})
 	fmt.Fprintln(os.Stderr, http.ListenAndServe(address, e))
 }

@@ -114,7 +114,7 @@ func timed(b *testing.B, dir, bin string, args ...string) (wall, cpu time.Durati
 
 func median(all []time.Duration) float64 {
 	slices.Sort(all)
-	return float64(all[len(all)/2].Microseconds()) / 1000
+	return float64(all[len(all)/2].Nanoseconds()) / 1e6
 }
 
 // BenchmarkValidate is the whole process of `triphammer validate` on 1 and on
