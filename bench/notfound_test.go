@@ -74,7 +74,7 @@ func BenchmarkNotFound(b *testing.B) {
 		a, c := 1000*median(of), 1000*median(with) // µs
 		b.ReportMetric(c/a, name+"-of-unknown")
 		b.ReportMetric(c-a, name+"-us")
-		if leaks := math.Abs(c-a) > max(2, a*0.03) && math.Abs(t) > 10; b.N >= 1000 && leaks != (name == "control") {
+		if leaks := math.Abs(c-a) > max(2, a*0.03) && math.Abs(t) > 10; b.N >= 5000 && leaks != (name == "control") {
 			b.Errorf("%s: %.1f µs beside %.1f µs, t %.1f: a leak is seen: %v", name, c, a, t, leaks)
 		}
 	}

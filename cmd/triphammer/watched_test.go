@@ -47,8 +47,8 @@ type watcher struct {
 	decide func(c *diskCall) verdict // on one goroutine; nil: every call is made
 	total  uint64                    // size of the disk that the program sees, in bytes; 0: the real one
 
-	process *os.Process
-	ended   chan struct{}
+	pid   int // of the program
+	ended chan struct{}
 
 	mu     sync.Mutex
 	record bool
@@ -100,40 +100,41 @@ func (x *watcher) watch(cmd *exec.Cmd) {
 	go func() {
 		defer close(x.ended)
 		defer func() { _ = theirs.Close() }()
-		listener, err := receive(pair[0])
+		listener, pid, err := receive(pair[0])
 		_ = unix.Close(pair[0])
 		if err != nil {
 			x.t.Errorf("the program does not become a watched one: %v", err)
 			return
 		}
 		defer func() { _ = unix.Close(listener) }()
-		x.process = cmd.Process // it has started: it has sent the listener
+		x.pid = pid // cmd.Process may not be set yet
 		x.serve(listener)
 	}()
 }
 
-// receive takes the listener of a filter from a socket.
-func receive(socket int) (int, error) {
+// receive takes the listener of a filter, and the id of the process that sends it, from a socket.
+func receive(socket int) (listener, pid int, err error) {
 	if err := unix.SetsockoptTimeval(socket, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Sec: 20}); err != nil {
-		return -1, err
+		return -1, 0, err
 	}
-	control := make([]byte, unix.CmsgSpace(4))
-	n, err := 0, error(unix.EINTR)
+	sender, control := make([]byte, 20), make([]byte, unix.CmsgSpace(4))
+	digits, n, err := 0, 0, error(unix.EINTR)
 	for err == unix.EINTR {
-		_, n, _, _, err = unix.Recvmsg(socket, make([]byte, 1), control, unix.MSG_CMSG_CLOEXEC)
+		digits, n, _, _, err = unix.Recvmsg(socket, sender, control, unix.MSG_CMSG_CLOEXEC)
 	}
 	if err != nil {
-		return -1, err
+		return -1, 0, err
 	}
 	messages, err := unix.ParseSocketControlMessage(control[:n])
 	if err != nil || len(messages) != 1 {
-		return -1, fmt.Errorf("%d messages: %w", len(messages), err)
+		return -1, 0, fmt.Errorf("%d messages: %w", len(messages), err)
 	}
 	fds, err := unix.ParseUnixRights(&messages[0])
 	if err != nil {
-		return -1, err
+		return -1, 0, err
 	}
-	return fds[0], nil
+	pid, err = strconv.Atoi(string(sender[:digits]))
+	return fds[0], pid, err
 }
 
 // becomeWatched is what a watched program is at first: it sends the listener of its filter to
@@ -186,7 +187,7 @@ func becomeWatched() error {
 	if errno != 0 {
 		return errno
 	}
-	if err := unix.Sendmsg(3, []byte{0}, unix.UnixRights(int(listener)), nil, 0); err != nil {
+	if err := unix.Sendmsg(3, []byte(strconv.Itoa(os.Getpid())), unix.UnixRights(int(listener)), nil, 0); err != nil {
 		return err
 	}
 	unix.CloseOnExec(3)
@@ -233,7 +234,7 @@ func (x *watcher) answer(n *notification, r *response) bool {
 	}
 	switch {
 	case v.kill:
-		_ = x.process.Kill() // it may have ended
+		_ = unix.Kill(x.pid, unix.SIGKILL) // it may have ended
 		return false
 	case v.errno != 0:
 		r.errno, r.flags = -int32(v.errno), 0
