@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -131,7 +132,9 @@ type replayed struct {
 	other map[string]int       // number of other events, by sameAs
 	calls map[string]time.Time // when calls of the agent began, by their ids
 	used  event.Usage
-	opens int // pull requests that the gateway opened
+	opens int           // pull requests that the gateway opened
+	asks  []event.Event // requests and pushes
+	seq   int64         // the number of the newest event
 
 	exit   *event.Ended  // of the agent; nil: not stored
 	result *event.Result // the harness's report of its end; nil: not stored
@@ -199,6 +202,7 @@ func replayedOf(all []store.Event, started string) *replayed {
 		if s, ok := decoded(e).(event.Status); ok && s.State == string(store.InProgress) && s.Message == started {
 			r.begun, from = true, i
 		}
+		r.seq = e.Seq
 	}
 	for _, e := range all[from:] {
 		switch d := decoded(e).(type) {
@@ -210,8 +214,10 @@ func replayedOf(all []store.Event, started string) *replayed {
 			r.used.OutputTokens += d.OutputTokens
 			r.used.CostUSD += d.CostUSD
 			r.used.Turns += d.Turns
+		case event.Push:
+			r.asks = append(r.asks, d)
 		case event.Request:
-			if d.Done != "" {
+			if r.asks = append(r.asks, d); d.Done != "" {
 				r.opens++
 			}
 		case event.Ended:
@@ -276,7 +282,10 @@ func (m *Manager) conclude(ctx context.Context, h store.Held) bool {
 		if v = stored.verdict(&spec); !v.state.Terminal() {
 			return false
 		}
-		err = m.cfg.Store.Leases.Finish(ctx, h.Lease, v.state, v.message, v.exit)
+		var asked []store.NewOutput
+		if asked, err = m.askedBefore(ctx, row, h.Lease, &spec, stored); err == nil {
+			err = m.cfg.Store.Leases.Finish(ctx, h.Lease, v.state, v.message, v.exit, asked...)
+		}
 	}
 	if err != nil {
 		if ctx.Err() == nil && !errors.Is(err, store.ErrFenced) {
@@ -291,6 +300,33 @@ func (m *Manager) conclude(ctx context.Context, h store.Held) bool {
 	m.desk.Feed().Notify(h.RunID)
 	m.Wake() // another run of its conversation may have waited for it
 	return true
+}
+
+// askedBefore is what the agent of an attempt has asked for, by the transcript, as the worker that is lost would have
+// recorded it with the end of the run (SPEC 23.2).
+func (m *Manager) askedBefore(ctx context.Context, row *store.Run, l store.Lease, spec *run.Spec, stored *replayed) ([]store.NewOutput, error) {
+	if len(stored.asks) == 0 {
+		return nil, nil
+	}
+	a, work := &attempt{manager: m, lease: l}, &task.Task{Secrets: make(map[string]secret.Value)}
+	spec.Demand(work)
+	if err := a.earlierPushes(ctx, row, spec, work); err != nil {
+		return nil, err
+	}
+	if _, err := a.outputs(ctx, row.ID, spec, work, nil); err != nil {
+		return nil, err
+	}
+	t := newTranscript(transcriptConfig{now: m.cfg.Now, limit: math.MaxInt, may: spec.Outputs, hide: secret.NewRedactor(), logger: m.logger}).under(work, stored)
+	for _, e := range stored.asks {
+		t.put(e)
+	}
+	t.pending, t.seq = nil, stored.seq // they are stored
+	if t.settle(); len(t.pending) > 0 && !store.RunState(stored.last.State).Terminal() {
+		if err := m.cfg.Store.Transcripts.AppendLast(ctx, l, t.pending); err != nil {
+			return nil, err
+		}
+	}
+	return t.outputs(), nil
 }
 
 // endLeft ends attempts whose worker is gone. It stops the agents first: as soon as the store knows

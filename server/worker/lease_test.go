@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"triphammer/schema/output"
 	"triphammer/server/disk"
 	"triphammer/server/run"
 	"triphammer/server/run/event"
@@ -349,11 +350,13 @@ func TestWorkerStartsAgain(t *testing.T) {
 }
 
 // TestEndIsKept: an attempt whose end is in its transcript when its server or worker dies is not
-// begun again, whoever finds it; one whose agent had not ended is (SPEC 9.6).
+// begun again, whoever finds it, and what its agent asked for is done (SPEC 23.2); one whose agent had not
+// ended is begun again (SPEC 9.6).
 func TestEndIsKept(t *testing.T) {
 	t.Parallel()
 	begun := event.Status{State: string(store.InProgress), Message: "started"}
 	zero, one, wrong := int64(0), int64(1), int64(78)
+	asks := event.Request{Name: "comment", Request: `{"kind":"comment","body":"done"}`}
 	cases := map[string]struct {
 		harness  bool // it tells of its end
 		events   []event.Event
@@ -363,12 +366,12 @@ func TestEndIsKept(t *testing.T) {
 		cutShort bool
 	}{
 		"in the middle":         {events: []event.Event{begun, event.Output{Stream: event.Stdout, Text: "half"}}},
-		"ended well":            {events: []event.Event{begun, event.Ended{}}, state: store.Succeeded, exit: &zero, cutShort: true},
+		"ended well":            {events: []event.Event{begun, asks, event.Ended{}}, state: store.Succeeded, exit: &zero, cutShort: true},
 		"ended badly":           {events: []event.Event{begun, event.Ended{ExitCode: 1}}},
 		"killed":                {events: []event.Event{begun, event.Ended{ExitCode: -1, Signal: "SIGKILL"}}},
 		"stopped":               {events: []event.Event{begun, event.Ended{Stopped: true}}},
 		"configured wrongly":    {events: []event.Event{begun, event.Ended{ExitCode: 78}}, state: store.FailedRun, message: "the agent ended with exit status 78", exit: &wrong, cutShort: true},
-		"all but the row":       {events: []event.Event{begun, event.Ended{}, event.Status{State: string(store.Succeeded)}}, state: store.Succeeded, exit: &zero},
+		"all but the row":       {events: []event.Event{begun, asks, event.Request{Name: "comment", Request: "{}", Refused: "no"}, event.Ended{}, event.Status{State: string(store.Succeeded)}}, state: store.Succeeded, exit: &zero},
 		"failed for good":       {events: []event.Event{begun, event.Ended{ExitCode: 1}, event.Status{State: string(store.FailedRun), Message: "so it is"}}, state: store.FailedRun, message: "so it is", exit: &one},
 		"to be tried again":     {events: []event.Event{begun, event.Ended{}, event.Status{State: string(store.Queued), Message: "attempt 1 of 2 failed"}}},
 		"of an earlier attempt": {events: []event.Event{event.Status{State: string(store.InProgress), Message: "of another"}, event.Ended{}}},
@@ -395,7 +398,16 @@ func TestEndIsKept(t *testing.T) {
 				if c.harness {
 					spec.Environment.Command, spec.Harness.Type = nil, "claude"
 				}
-				ids[name] = w.enqueue(spec)
+				if slices.Contains(c.events, event.Event(asks)) {
+					spec.Outputs = output.Allowed{"comment": {}}
+				}
+				row := w.newRun(spec)
+				row.Outputs = &store.OutputPlace{WebhookUID: "whk_1", Provider: "github", Place: `{"container":"acme/api","number":7}`}
+				r, _, err := w.store.Runs.Create(t.Context(), row, "", nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				ids[name] = r.ID
 			}
 			leases, err := w.store.Leases.Claim(t.Context(), store.Claim{Worker: dead.ID, Most: len(cases), Lease: dead.Lease})
 			if err != nil || len(leases) != len(cases) {
@@ -450,6 +462,10 @@ func TestEndIsKept(t *testing.T) {
 				r := w.read(ids[name])
 				if r.Attempt != 1 || r.State != c.state || !strings.HasPrefix(r.StatusMessage, c.message) || strings.Contains(r.StatusMessage, "its agent had ended when") != c.cutShort {
 					t.Errorf("%s: attempt %d is %s: %q", name, r.Attempt, r.State, r.StatusMessage)
+				}
+				made, err := w.store.Outputs.Of(t.Context(), r.ID)
+				if err != nil || len(made) == 1 != slices.Contains(c.events, event.Event(asks)) || len(made) > 1 {
+					t.Errorf("%s: what its agent asked for is %+v, %v", name, made, err)
 				}
 				w.until(name+": its end is told once", func() bool {
 					mu.Lock()
