@@ -567,7 +567,7 @@ func TestContract(t *testing.T) {
 		t.Error("the audit log holds a secret")
 	}
 	metrics := must(f.get("/metrics", ""), 200)
-	if !bytes.Contains(metrics.body, []byte(`triphammer_ingress_requests_total{factory="default",reason="",status="202",webhook="hook"} 2`)) {
+	if !bytes.Contains(metrics.body, []byte(`triphammer_ingress_requests_total{factory="default",outcome="accepted",reason="",status="202",webhook="hook"} 2`)) {
 		t.Errorf("metrics:\n%s", metrics.body)
 	}
 	for _, want := range []string{`triphammer_child_processes{state="running"} 3`, `triphammer_child_processes{state="defunct"} 2`, "triphammer_workspaces 1", "process_open_fds "} {

@@ -120,6 +120,7 @@ type Config struct {
 type Observation struct {
 	Factory, Webhook string // empty for an unknown webhook
 	Status           int
+	Outcome          store.Outcome // in the log; empty: nothing was recorded
 	Reason           string
 	Took             time.Duration
 }
@@ -189,6 +190,7 @@ type Answer struct {
 	Status     int              // 202 400 401 404 408 413 429 503, or the status of Reply; 0: the sender went away
 	DeliveryID store.DeliveryID // only with 202
 	Entry      store.DeliveryID // the entry in the log; 0: nothing was recorded
+	Outcome    store.Outcome    // of the entry
 	RetryAfter int              // seconds, with 429 and 503
 	Reason     string           // why the request was refused or is not new, for logs and metrics; never secret
 	// Decided says what a person has decided with the delivery, or why nothing (SPEC 26.2); empty: it decides nothing,
@@ -215,7 +217,7 @@ func (s *Service) Receive(ctx context.Context, req *Request) Answer {
 		a.stale, a.kept = false, nil
 		answer, ok = s.decide(ctx, a)
 	}
-	seen := Observation{Status: answer.Status, Reason: answer.Reason, Took: s.cfg.Now().Sub(a.at)}
+	seen := Observation{Status: answer.Status, Outcome: answer.Outcome, Reason: answer.Reason, Took: s.cfg.Now().Sub(a.at)}
 	if ok {
 		seen.Factory, seen.Webhook = a.hook.Factory, a.hook.Def.Name
 	}
@@ -364,9 +366,9 @@ func (s *Service) accept(ctx context.Context, a *incoming, matched []match.Match
 		return answer
 	}
 	if recorded.Duplicate {
-		return Answer{Status: http.StatusAccepted, DeliveryID: recorded.DuplicateOf, Entry: recorded.ID, Reason: ReasonDuplicate}
+		return Answer{Status: http.StatusAccepted, DeliveryID: recorded.DuplicateOf, Entry: recorded.ID, Outcome: store.Duplicate, Reason: ReasonDuplicate}
 	}
-	return Answer{Status: http.StatusAccepted, DeliveryID: recorded.ID, Entry: recorded.ID, Decided: recorded.Decided}
+	return Answer{Status: http.StatusAccepted, DeliveryID: recorded.ID, Entry: recorded.ID, Outcome: store.Accepted, Decided: recorded.Decided}
 }
 
 // record stores the delivery with the runs of the matched automations in one transaction. If
@@ -597,7 +599,7 @@ func (s *Service) reject(ctx context.Context, a *incoming, d store.Delivery, sta
 	if answer, ok := s.recorded(ctx, a, err); !ok {
 		return answer
 	}
-	return Answer{Status: status, Reason: d.Reason, Entry: recorded.ID}
+	return Answer{Status: status, Reason: d.Reason, Entry: recorded.ID, Outcome: d.Outcome}
 }
 
 // unrecorded is the answer if nothing was stored, because the webhook has been paused meanwhile,

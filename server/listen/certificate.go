@@ -120,7 +120,7 @@ func (c *Certificate) watch(ctx context.Context) {
 			if !s.Valid {
 				level = slog.LevelError
 			}
-			c.logger.Log(ctx, level, s.Problem)
+			c.logger.Log(ctx, level, "the TLS certificate is to be renewed", "problem", s.Problem)
 		}
 		select {
 		case <-ctx.Done():

@@ -64,7 +64,7 @@ type Metrics struct {
 
 	registry *prometheus.Registry
 	requests *prometheus.CounterVec
-	seconds  prometheus.Histogram
+	seconds  *prometheus.HistogramVec
 	applied  *prometheus.GaugeVec
 	closed   *prometheus.CounterVec
 	dropped  *prometheus.CounterVec
@@ -106,11 +106,11 @@ func New(version string) *Metrics {
 		}, []string{"model"}),
 		registry: prometheus.NewRegistry(),
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "triphammer_ingress_requests_total", Help: "Answered ingress requests, by webhook, status and reason.",
-		}, []string{"factory", "webhook", "status", "reason"}),
-		seconds: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name: "triphammer_ingress_seconds", Help: "Time from the request's headers to the answer.", Buckets: prometheus.ExponentialBuckets(0.0005, 2, 14),
-		}),
+			Name: "triphammer_ingress_requests_total", Help: "Answered ingress requests, by webhook, outcome in the log (empty: nothing was recorded), status and reason.",
+		}, []string{"factory", "webhook", "outcome", "status", "reason"}),
+		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "triphammer_ingress_seconds", Help: "Time from the request's headers to the answer, by outcome in the log.", Buckets: prometheus.ExponentialBuckets(0.0005, 2, 14),
+		}, []string{"outcome"}),
 		applied: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "triphammer_definitions_current", Help: "1 if the newest commit serves, 0 if something keeps it from serving.",
 		}, []string{"factory"}),
@@ -133,6 +133,9 @@ func New(version string) *Metrics {
 		Name: "triphammer_build_info", Help: "1, with the version of the program and of Go.", ConstLabels: prometheus.Labels{"version": version, "goversion": runtime.Version()},
 	})
 	build.Set(1)
+	for _, outcome := range []store.Outcome{store.Accepted, store.Duplicate} { // an alert reads them
+		m.seconds.WithLabelValues(string(outcome))
+	}
 	m.registry.MustRegister(build, m.ended, m.tokens, m.cost, m.took, m.waited, m.first, m.modelRequests, m.modelTokens, m.modelCost, m.asked, m.told, m.requests, m.seconds, m.applied, m.closed, m.dropped,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
@@ -281,8 +284,8 @@ func (m *Metrics) Answer(provider, what, outcome string) {
 // Delivery counts one ingress request; it is a delivery.Config.Observe.
 func (m *Metrics) Delivery(o delivery.Observation) {
 	factory, webhook := m.webhooks.labels(o.Factory, o.Webhook)
-	m.requests.WithLabelValues(factory, webhook, strconv.Itoa(o.Status), o.Reason).Inc()
-	m.seconds.Observe(o.Took.Seconds())
+	m.requests.WithLabelValues(factory, webhook, string(o.Outcome), strconv.Itoa(o.Status), o.Reason).Inc()
+	m.seconds.WithLabelValues(string(o.Outcome)).Observe(o.Took.Seconds())
 }
 
 // Run counts what a run did; it is a run.Config.Observe.

@@ -32,7 +32,7 @@ func TestMetricsOfRuns(t *testing.T) {
 	for i := range 2 * maxNamed {
 		name := fmt.Sprint("made-", i)
 		m.Run(run.Observation{Factory: "default", Automation: name, Ended: store.Succeeded, Took: time.Second})
-		m.Delivery(delivery.Observation{Factory: "default", Webhook: name, Status: 202})
+		m.Delivery(delivery.Observation{Factory: "default", Webhook: name, Status: 202, Outcome: store.Accepted})
 	}
 	w := httptest.NewRecorder()
 	m.Handler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
@@ -44,7 +44,8 @@ func TestMetricsOfRuns(t *testing.T) {
 		`triphammer_run_cost_usd_total{automation="hello",factory="default"} 0.25`,
 		"triphammer_run_wait_seconds_sum 2", "triphammer_run_wait_seconds_count 1",
 		fmt.Sprintf("triphammer_run_duration_seconds_count %d", 2*maxNamed+1),
-		fmt.Sprintf(`triphammer_ingress_requests_total{factory="",reason="",status="202",webhook="other"} %d`, maxNamed),
+		fmt.Sprintf(`triphammer_ingress_requests_total{factory="",outcome="accepted",reason="",status="202",webhook="other"} %d`, maxNamed),
+		fmt.Sprintf(`triphammer_ingress_seconds_count{outcome="accepted"} %d`, 2*maxNamed), `triphammer_ingress_seconds_count{outcome="duplicate"} 0`,
 		`triphammer_model_requests_total{model="m",result="answered"} 1`, `triphammer_model_requests_total{model="m",result="failed"} 1`,
 		`triphammer_model_tokens_total{kind="input",model="m"} 7`, `triphammer_model_tokens_total{kind="cache_read",model="other"} 5`,
 		`triphammer_model_cost_usd_total{model="m"} 0.5`, "triphammer_model_first_token_seconds_count 1",

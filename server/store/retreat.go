@@ -63,7 +63,7 @@ func (s *Applies) forward(factory string, live ApplyID) error {
 	err := fmt.Errorf("%w: it lacks %s of the factory %s, which was live. No delivery of it is taken until the definitions are applied anew: triphammer apply", ErrWentBack, seen, factory)
 	if !s.retreats.lost[factory] {
 		s.retreats.lost[factory] = true
-		s.Logger.Error(err.Error(), "factory", factory, "live_now", orNone(live))
+		s.Logger.Error("the database went back behind an apply that was live", "error", err, "factory", factory, "live_now", orNone(live))
 	}
 	return err
 }
@@ -91,7 +91,7 @@ func (s *Applies) retreated(has, had int64) {
 	at := s.Now().UTC().Format("2006-01-02T15:04:05Z")
 	text := fmt.Sprintf("at %s the database had gone back: it lacked what was acknowledged after %s. What senders and callers were told then is lost",
 		at, engine.TimeOfID(has).UTC().Format("2006-01-02T15:04:05Z"))
-	s.Logger.Error(text, "newest_id", has, "was", had)
+	s.Logger.Error("the database went back behind what was acknowledged", "said", text, "newest_id", has, "was", had)
 	s.retreats.mu.Lock()
 	defer s.retreats.mu.Unlock()
 	s.retreats.told = text

@@ -36,8 +36,8 @@ var scenarios = map[string]struct{ bad, good string }{
 		`triphammer_ingress_requests_total{webhook="w",status="503"} 0x60 0+1x60`, `triphammer_ingress_requests_total{webhook="w",status="503"} 7x120`,
 	},
 	"TriphammerAnswersSlowly": {
-		"triphammer_ingress_seconds_bucket{le=\"1.024\"} 0x120\ntriphammer_ingress_seconds_bucket{le=\"4.096\"} 0+60x120\ntriphammer_ingress_seconds_bucket{le=\"+Inf\"} 0+60x120",
-		"triphammer_ingress_seconds_bucket{le=\"0.001\"} 0+60x120\ntriphammer_ingress_seconds_bucket{le=\"+Inf\"} 0+60x120",
+		"triphammer_ingress_seconds_bucket{outcome=\"accepted\",le=\"1.024\"} 0x120\ntriphammer_ingress_seconds_bucket{outcome=\"accepted\",le=\"4.096\"} 0+60x120\ntriphammer_ingress_seconds_bucket{outcome=\"accepted\",le=\"+Inf\"} 0+60x120\ntriphammer_ingress_seconds_bucket{outcome=\"\",le=\"0.001\"} 0+60000x120\ntriphammer_ingress_seconds_bucket{outcome=\"\",le=\"+Inf\"} 0+60000x120",
+		"triphammer_ingress_seconds_bucket{outcome=\"accepted\",le=\"0.001\"} 0+60x120\ntriphammer_ingress_seconds_bucket{outcome=\"accepted\",le=\"+Inf\"} 0+60x120",
 	},
 	"TriphammerCommitDoesNotServe": {`triphammer_definitions_current{factory="f"} 1x60 0x60`, `triphammer_definitions_current{factory="f"} 1x120`},
 	"TriphammerSenderRefuses": {
