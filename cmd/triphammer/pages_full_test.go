@@ -52,7 +52,7 @@ func TestPages(t *testing.T) {
 		}
 	}
 	b.check("/webhooks/old-ci")                                      // disabled
-	for _, guide := range []string{"dashboard", "senders", "spec"} { // pictures, many sections, wide tables
+	for _, guide := range []string{"dashboard", "schemes", "spec"} { // pictures, many sections, wide tables
 		b.open("/docs/" + guide)
 		for _, theme := range themes {
 			for _, width := range append(slices.Clone(widths), 320) {

@@ -363,7 +363,7 @@ A test sends real requests between a running server and %d packages of %d scheme
 In both cases the server answers 401 to two forged requests. The first is signed with another key. The second has one changed byte in the body; it is left out for a scheme that
 does not cover the body. A package that verifies refuses both requests too, but a package marked *not the body* refuses only the first: it does not look at the body.
 
-The senders publish the packages themselves, except `+"`discordgo`, `slack-go` and `go-github`"+`, which other people publish. [senders.md](senders.md) says what each scheme covers.
+The senders publish the packages themselves, except `+"`discordgo`, `slack-go` and `go-github`"+`, which other people publish. [schemes.md](schemes.md) says what each scheme covers.
 
 | scheme | package | version | proof |
 | --- | --- | --- | --- |

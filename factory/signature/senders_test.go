@@ -9,10 +9,10 @@ import (
 	"testing"
 )
 
-var update = flag.Bool("update", false, "write docs/senders.md anew")
+var update = flag.Bool("update", false, "write docs/schemes.md anew")
 
 const (
-	senders   = "../../docs/senders.md"
+	senders   = "../../docs/schemes.md"
 	generated = "<!-- What follows is written by: go test ./factory/signature -run Senders -update -->\n"
 )
 
@@ -62,7 +62,7 @@ func sendersText() string {
 	fmt.Fprintf(&b, "\n%d schemes of %d senders; %d schemes are certain and %d likely. Proof: %d published, %d package, %d derived.\n",
 		len(All()), len(providers), len(All())-likely, likely, proofs[Published], proofs[Package], proofs[Derived])
 	for _, s := range All() {
-		fmt.Fprintf(&b, "\n### `%s`: %s\n\n%s\n\n", s.Name, s.Provider, s.Setup)
+		fmt.Fprintf(&b, "\n## `%s`: %s\n\n%s\n\n", s.Name, s.Provider, s.Setup)
 		fmt.Fprintf(&b, "- %s.\n- Time: %s.\n", upper(s.Method()), s.TimeWords())
 		if names := s.IdentityHeaders(); len(names) > 0 {
 			fmt.Fprintf(&b, "- A delivery is named by `%s`.\n", strings.Join(names, "` or `"))
