@@ -89,7 +89,7 @@ func (s *Server) subjectStory(ctx context.Context, c *call) (shown api.SubjectSt
 		return shown, err
 	}
 	if len(in) == 0 {
-		return shown, api.Refuse(api.NotFound, "nothing that is kept is about the subject "+name)
+		return shown, api.Refuse(api.NotFound, "nothing that is kept is about the subject "+name+"; triphammer subjects list names those that are kept")
 	}
 	deliveries, err := c.Deliveries(ctx, store.DeliveryQuery{Factory: factory, Subject: name, Limit: mostOfStory})
 	if err != nil {

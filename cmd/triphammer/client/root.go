@@ -113,6 +113,8 @@ Begin with:  triphammer init demo && cd demo && triphammer dev`,
 func flagMistake(c *cobra.Command, err error) string {
 	unknown, invalid := (*pflag.NotExistError)(nil), (*pflag.InvalidValueError)(nil)
 	switch {
+	case errors.As(err, &unknown) && c.Flags().Lookup("output") != nil && slices.Contains([]string{"json", "format"}, unknown.GetSpecifiedName()):
+		return fmt.Sprintf("%v; did you mean -o json?", err)
 	case errors.As(err, &unknown) && len(unknown.GetSpecifiedName()) > 1:
 		var names []string
 		c.Flags().VisitAll(func(f *pflag.Flag) { names = append(names, f.Name) })
@@ -186,6 +188,43 @@ func withoutCommand(c *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return c.Help()
 	}
+	if near := meant(c, args); near != "" {
+		return exit.With(exit.Usage, "unknown command %q: did you mean %q? See: %s --help", args[0], near, c.CommandPath())
+	}
+	return exit.With(exit.Usage, "unknown command %q; see: %s --help", args[0], c.CommandPath())
+}
+
+// elsewhere are words of gh, flux, stripe, kubectl and docker, with the commands that do the same
+// here: of the noun before the word, or of the program.
+var elsewhere = map[string][]string{
+	"view": {"show"}, "get": {"show"}, "describe": {"show"}, "status": {"show", "whoami"}, "ls": {"list"}, "ps": {"runs list"}, "history": {"list", "definition history"},
+	"add": {"create"}, "new": {"create", "init"}, "rm": {"delete", "revoke", "remove"}, "remove": {"delete", "revoke"}, "delete": {"revoke", "remove"},
+	"stop": {"cancel", "disable"}, "rerun": {"retry"}, "download": {"artifacts"}, "resend": {"replay", "deliveries replay"}, "redeliver": {"replay", "deliveries replay"},
+	"logs": {"runs logs"}, "tail": {"deliveries tail"}, "listen": {"deliveries tail"}, "events": {"deliveries list"}, "trigger": {"send", "run"}, "browse": {"open"},
+	"login": {"auth login"}, "logout": {"auth logout"}, "whoami": {"auth whoami"}, "suspend": {"pause"}, "reconcile": {"apply"}, "sync": {"apply"},
+	"check": {"validate"}, "lint": {"validate"}, "diff": {"plan"}, "rollback": {"pin", "definition pin"}, "trace": {"deliveries explain"}, "start": {"serve"}, "backup": {"db backup"}, "restore": {"db restore"},
+}
+
+// meant is the command below c that the words after it may have meant, as it is written after c:
+// by another program's word, with the verb before the noun, or with a typo. It is empty if
+// nothing is near.
+func meant(c *cobra.Command, args []string) string {
+	for _, word := range append([]string{args[0]}, elsewhere[args[0]]...) {
+		if found, rest, err := c.Find(strings.Fields(word)); err == nil && found != c && len(rest) == 0 {
+			return strings.TrimPrefix(found.CommandPath(), c.CommandPath()+" ")
+		}
+	}
+	if len(args) > 1 {
+		if noun, _, err := c.Find(args[1:2]); err == nil && noun != c && noun.HasSubCommands() {
+			verb := args[0]
+			if verb == "get" && len(args) == 2 { // kubectl and flux list so
+				verb = "list"
+			}
+			if verb = meant(noun, []string{verb}); verb != "" {
+				return noun.Name() + " " + verb
+			}
+		}
+	}
 	of := make(map[string]string)
 	for _, sub := range c.Commands() {
 		if sub.IsAvailableCommand() {
@@ -194,10 +233,7 @@ func withoutCommand(c *cobra.Command, args []string) error {
 			}
 		}
 	}
-	if near := schema.Nearest(args[0], slices.Sorted(maps.Keys(of))); near != "" {
-		return exit.With(exit.Usage, "unknown command %q: did you mean %q? See: %s --help", args[0], of[near], c.CommandPath())
-	}
-	return exit.With(exit.Usage, "unknown command %q; see: %s --help", args[0], c.CommandPath())
+	return of[schema.Nearest(args[0], slices.Sorted(maps.Keys(of)))]
 }
 
 // nextHere says what to do next in this folder, with the server that commands reach from it.
