@@ -19,6 +19,7 @@ type Environment struct {
 	DockerImage             string
 	Repositories            []Repository
 	SetupCommands           []string
+	Cache                   *Cache
 	Env                     map[string]string
 	Secrets                 []string
 	Command                 []string
@@ -64,6 +65,12 @@ const RefEvent = "event"
 
 // ReadOnly tells whether a run may not push.
 func (r Repository) ReadOnly() bool { return r.Access == schema.Accesses[0] }
+
+// Cache is what the setup commands keep for later runs with the same lock files (SPEC 15.9).
+type Cache struct {
+	Paths []string `json:"paths"` // below the agent's working directory, or with ~/ below its home
+	Files []string `json:"files"` // patterns of the lock files, below the working directory
+}
 
 // Network is what a run may reach.
 type Network struct {
@@ -133,6 +140,7 @@ func (l *loader) environment(d *document) *Environment {
 			e.Env[f.Key] = f.Value.Text
 		}
 	}
+	e.Cache = cache(d)
 	e.Network = network(d)
 	e.Services, e.Models, e.HostedTools = services(d), textsOf(n.Get("models")), boolOf(n.Get("hostedTools"), false)
 	e.Budget = budget(d)
@@ -143,6 +151,36 @@ func (l *loader) environment(d *document) *Environment {
 		Disk:      int64(amount(d, "resources.diskMb", maxMegabytes)) << 20,
 	}
 	return e
+}
+
+// Paths of a cache, without . and .. in them. * and ? of a file stand for other text.
+var (
+	cachePath = regexp.MustCompile(`^(~/)?` + strings.ReplaceAll(plainPath, "BUT", "~"))
+	cacheFile = regexp.MustCompile(`^` + strings.ReplaceAll(plainPath, "BUT", `~\[\]\\`))
+)
+
+const plainPath = `([^/.BUT][^/BUT]*|\.[^/.BUT][^/BUT]*|\.\.[^/BUT]+)(/([^/.BUT][^/BUT]*|\.[^/.BUT][^/BUT]*|\.\.[^/BUT]+))*$`
+
+// match finds the texts of a list that do not match.
+func (d *document) match(list *schema.Node, pattern *regexp.Regexp, key, problem, advice string) {
+	for i, item := range itemsOf(list) {
+		if !pattern.MatchString(item.Text) {
+			d.Error(item.At, schema.InvalidValue, advice, fmt.Sprintf("%s[%d]: %q %s", key, i, item.Text, problem))
+		}
+	}
+}
+
+func cache(d *document) *Cache {
+	n := d.Root.Get("cache")
+	if n == nil || n.Kind != schema.Mapping {
+		return nil
+	}
+	if len(itemsOf(d.Root.Get("setupCommands"))) == 0 {
+		d.Error(n.At, schema.InvalidValue, "add setupCommands, or take cache out", "cache: there are no setupCommands whose files it could keep")
+	}
+	d.match(n.Get("paths"), cachePath, "cache.paths", "is neither below the agent's working directory nor below its home", "write a path such as node_modules or ~/.npm")
+	d.match(n.Get("files"), cacheFile, "cache.files", "names no files below the agent's working directory", "write a path such as package-lock.json or */go.sum")
+	return &Cache{Paths: textsOf(n.Get("paths")), Files: textsOf(n.Get("files"))}
 }
 
 // IsolationNow is the present name of an isolation, for its present or its old name.

@@ -540,6 +540,10 @@ func schemaRules() map[string]object {
 		"runner.setupCommands":      {"examples": []any{[]any{"npm ci"}}},
 		"environment.repositories":  {"examples": []any{[]any{object{"url": "https://git.example.com/shop.git", "ref": "main"}}}},
 		"environment.command":       {"examples": []any{[]any{"claude", "-p"}}},
+		"environment":               {"allOf": all(object{"if": has("cache"), "then": object{"required": []any{"setupCommands"}, "properties": object{"setupCommands": object{"minItems": 1}}}})},
+		"environment.cache":         {"examples": []any{object{"paths": []any{"~/.npm"}, "files": []any{"package-lock.json"}}}},
+		"environment.cache.paths[]": pattern(cachePath.String(), "a path below the working directory, or with ~/ below the home"),
+		"environment.cache.files[]": pattern(cacheFile.String(), "a path below the working directory"),
 		"environment.setupCommands": {"examples": []any{[]any{"npm ci"}}},
 		"environment.repositories[]": {"allOf": all(object{
 			"if":   has("url"),

@@ -19,6 +19,10 @@ var Environment = Shape{Type: TypeMap, Keys: []Key{
 		{Name: "access", Default: `"write"`, Shape: Shape{Type: TypeString, Enum: Accesses}},
 	}}}},
 	{Name: "setupCommands", Shape: Shape{Type: TypeList, Elem: &nonBlank}},
+	{Name: "cache", Shape: Shape{Type: TypeMap, Keys: []Key{
+		{Name: "paths", Required: true, Shape: Shape{Type: TypeList, NonEmpty: true, Unique: true, Elem: &nonBlank}},
+		{Name: "files", Required: true, Shape: Shape{Type: TypeList, NonEmpty: true, Unique: true, Elem: &nonBlank}},
+	}}},
 	{Name: "env", Shape: Shape{Type: TypeMapOf, Elem: &text}},
 	{Name: "secrets", Shape: names},
 	{Name: "command", Shape: command},

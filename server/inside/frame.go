@@ -43,6 +43,7 @@ type Job struct {
 	Instructions []string          `json:"instructions,omitempty"`
 	Withheld     []string          `json:"withheld,omitempty"` // variables that only the agent gets, not the commands before it
 	Setup        []string          `json:"setup,omitempty"`
+	Cache        *Cache            `json:"cache,omitempty"`   // of the setup
 	Outputs      output.Allowed    `json:"outputs,omitempty"` // what the agent may ask the server to do
 	Forwards     []Forward         `json:"forwards,omitempty"`
 	GitSettings  string            `json:"git_settings,omitempty"` // lines of a file of settings
@@ -81,6 +82,8 @@ const (
 	FrameWhole    = 'w' // the artifact is complete
 	FrameEnd      = 'x' // an Ending
 	FrameCounted  = 'c' // a task.Counted, of the way out of a pod
+	FrameCache    = 'k' // a part of an archive of the cache
+	FrameCached   = 'K' // the key of an archive that was used, or is complete
 )
 
 // ToldEvent is an event of a transcript on its way to the server.

@@ -305,11 +305,17 @@ func (j *Job) prepare(s *supervising, f Folder) (string, error) {
 	}
 	if len(j.Setup) > 0 {
 		done := s.phase(event.PhaseSetup)
-		for i, line := range j.Setup {
-			st := step{Dir: dir, Env: env, Last: j.Foreign && i == len(j.Setup)-1} // strangers' code must not go on beside the agent
-			if err := j.command(s, event.PhaseSetup, []string{"/bin/sh", "-c", line}, line, st, unknown); err != nil {
-				return "", err
+		err := j.setUp(s, f, dir, func() error {
+			for i, line := range j.Setup {
+				st := step{Dir: dir, Env: env, Last: j.Foreign && i == len(j.Setup)-1} // strangers' code must not go on beside the agent
+				if err := j.command(s, event.PhaseSetup, []string{"/bin/sh", "-c", line}, line, st, unknown); err != nil {
+					return err
+				}
 			}
+			return nil
+		})
+		if err != nil {
+			return "", err
 		}
 		done()
 	}

@@ -92,6 +92,7 @@ type Environment struct {
 	DockerImage   string               `json:"docker_image,omitempty"`
 	Repositories  []factory.Repository `json:"repositories,omitempty"`
 	SetupCommands []string             `json:"setup_commands,omitempty"`
+	Cache         *factory.Cache       `json:"cache,omitempty"`
 	Env           map[string]string    `json:"env,omitempty"`
 	Command       []string             `json:"command,omitempty"`
 	Timeout       time.Duration        `json:"timeout_ns"`
@@ -137,6 +138,9 @@ func (s *Spec) Demand(t *task.Task) {
 		return
 	}
 	t.Env, t.Setup = e.Env, slices.Concat(s.SetupCommands, e.SetupCommands)
+	if e.Cache != nil {
+		t.Cache = &task.Cache{Scope: e.Name, Paths: e.Cache.Paths, Files: e.Cache.Files}
+	}
 	t.Network = task.Network{On: e.NetworkOn, Off: e.NetworkOff, Hosts: e.NetworkHosts}
 	t.Isolation, t.DockerImage = factory.IsolationNow(e.Isolation), cmp.Or(e.DockerImage, s.DockerImage)
 }
@@ -243,6 +247,7 @@ func environmentOf(f *factory.Factory, e *factory.Environment) *Environment {
 		DockerImage:   e.DockerImage,
 		Repositories:  e.Repositories,
 		SetupCommands: e.SetupCommands,
+		Cache:         e.Cache,
 		Env:           e.Env,
 		Command:       e.Command,
 		Timeout:       e.Timeout,

@@ -130,6 +130,9 @@ func (a *attempt) prepare(ctx context.Context) (p prepared, err error) {
 	}
 	maps.Copy(t.Secrets, workerSecrets(&can, spec))
 	spec.Demand(t)
+	if t.Cache != nil {
+		t.Cache.Scope = row.Factory + "/" + t.Cache.Scope
+	}
 	unknown, head, err := a.head(ctx, row, spec)
 	if err != nil {
 		return p, err

@@ -65,6 +65,7 @@ type Task struct {
 	Outputs output.Allowed
 
 	Setup   []string // shell commands, before the agent
+	Cache   *Cache   // what the setup keeps for later runs; nil: nothing
 	Command []string // starts the agent; the prompt is on its standard input
 	Program string   // the program that the harness starts with Command; empty: there is no harness
 
@@ -87,6 +88,13 @@ type Task struct {
 	// renewed. After it, no process of the attempt may be alive, even if this worker cannot
 	// act: another worker may start the next attempt (SPEC 17.4). nil: there is no other worker.
 	Lease func() time.Time
+}
+
+// Cache is what the setup commands of an environment keep for its later runs (SPEC 15.9).
+type Cache struct {
+	Scope string   // the factory and the environment, which nobody else shares it with
+	Paths []string // below the agent's working directory, or with ~/ below its home
+	Files []string // patterns of lock files below the working directory; the cache is of their content
 }
 
 // AskedSkill is a skill that a run must work by. If the definitions have the skill, the

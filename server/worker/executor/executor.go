@@ -275,10 +275,9 @@ func (e *Executor) within(ctx context.Context, w wall, t *task.Task, sink task.S
 	}()
 	net := t.Network.Or(e.network)
 	local := e.local(t.Repositories)
-	r := room{
-		folder: f.Root, read: append(e.readable(), local...), off: net.Limited(),
-		runID: t.RunID, name: e.attemptName(t), granted: e.granted(local), image: t.DockerImage, limits: e.limitsOf(t), program: t.Program,
-	}
+	kept := e.cache(t)
+	defer kept.close()
+	r := e.room(t, f, net, append(slices.Clone(local), kept.folders()...))
 	image, brought := "", inside.Tools("")
 	if w.name == Container {
 		brought = e.tools
@@ -310,7 +309,7 @@ func (e *Executor) within(ctx context.Context, w wall, t *task.Task, sink task.S
 	}
 	ctx, exceed := context.WithCancelCause(ctx)
 	defer exceed(nil)
-	st := start{runID: t.RunID, command: c, dir: f.Root, list: e.list(t.RunID), account: e.account, group: group}
+	st := start{runID: t.RunID, command: c, dir: f.Root, list: e.list(t.RunID), account: e.account, group: group, kept: kept}
 	if c.outside {
 		st.dir, st.account = "/", nil
 	}
@@ -340,6 +339,7 @@ func (e *Executor) within(ctx context.Context, w wall, t *task.Task, sink task.S
 	}
 	j := jobOf(t, first)
 	j.Locate(task.GatewayURL, "http://"+out.address)
+	j.Cache = kept.of(t, w.name, image)
 	j.Root, j.Inherit, j.Image, j.Tools, j.Bounded = f.Root, w.foreign, image, brought, bounded
 	j.Trusted, j.Forwards, j.GitSettings, j.Offline = local, out.forwards, out.settings, net.Limited() && w.networks
 	end, err := s.run(ctx, &confine, j, e.grace, t.Lease)
@@ -351,6 +351,14 @@ func (e *Executor) within(ctx context.Context, w wall, t *task.Task, sink task.S
 		return task.Exit{}, err
 	}
 	return exitOf(ctx, end, out)
+}
+
+// room is what the walls need to know. more is what the run may read besides the system.
+func (e *Executor) room(t *task.Task, f inside.Folder, net task.Network, more []string) room {
+	return room{
+		folder: f.Root, read: append(e.readable(), more...), off: net.Limited(),
+		runID: t.RunID, name: e.attemptName(t), granted: e.granted(more), image: t.DockerImage, limits: e.limitsOf(t), program: t.Program,
+	}
 }
 
 func exitOf(ctx context.Context, end inside.Ending, out *wayOut) (task.Exit, error) {

@@ -61,6 +61,7 @@ type start struct {
 	list    string   // file for the list of its processes
 	account *account // its user; nil: the user of the server
 	group   *limits.Group
+	kept    *kept // nil: the run has no cache
 }
 
 // supervisorEnv are variables that a build for tests adds for a supervisor (race.go).
@@ -103,7 +104,7 @@ func startSupervisor(st start, sink task.Sink) (*supervisor, error) {
 	s.helpers.Go(func() {
 		defer close(s.ends)
 		defer func() { _ = reportR.Close() }()
-		s.read(reportR, sink)
+		s.read(reportR, sink, st.kept)
 	})
 	s.helpers.Go(s.watch)
 	return s, nil
@@ -173,8 +174,8 @@ func (s *supervisor) halted() bool {
 }
 
 // read passes on the supervisor's report, to its end.
-func (s *supervisor) read(from io.Reader, sink task.Sink) {
-	r := receiver{sink: sink, printed: s.group.Printed, end: func(e inside.Ending) {
+func (s *supervisor) read(from io.Reader, sink task.Sink, kept *kept) {
+	r := receiver{sink: sink, kept: kept, printed: s.group.Printed, end: func(e inside.Ending) {
 		select {
 		case s.ends <- e:
 		default: // there was an end already
@@ -197,6 +198,7 @@ type receiver struct {
 	end     func(inside.Ending)
 	wayOut  bool // it is the report of the way out of a pod, which is not within the walls
 	counted func(task.Counted)
+	kept    *kept // nil: it is the report of a pod, or the run has no cache
 
 	keeping sync.WaitGroup
 	mu      sync.Mutex
@@ -250,6 +252,13 @@ func (r *receiver) take(kind byte, data []byte) {
 		var c task.Counted
 		if r.wayOut && r.counted != nil && json.Unmarshal(data, &c) == nil {
 			r.counted(c)
+		}
+	case inside.FrameCache:
+		r.kept.write(data)
+	case inside.FrameCached:
+		key := ""
+		if json.Unmarshal(data, &key) == nil {
+			r.kept.use(key)
 		}
 	case inside.FrameEnd:
 		var e inside.Ending

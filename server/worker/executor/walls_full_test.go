@@ -28,7 +28,7 @@ func TestEveryIsolation(t *testing.T) {
 	}
 	// A program that only passes things on puts up no walls, in neither of the last two the
 	// supervisor is the first process, and each container takes a second.
-	some := []string{"-test.run=^(TestSuccess|TestExactPayload|TestFreshWorkspace|TestStop|TestSetupMayLeaveServices|TestMuchOutput|TestRepositories|TestSweep|TestDaysWork)$"}
+	some := []string{"-test.run=^(TestSuccess|TestExactPayload|TestFreshWorkspace|TestStop|TestSetupMayLeaveServices|TestMuchOutput|TestRepositories|TestSweep|TestCache|TestDaysWork)$"}
 	others := []string{"-test.skip=^(TestContainer.*|TestPrivateRepositoryNetworks|TestNetwork|TestDefaultNetwork|TestLimits|TestWallsLater)$"} // they say which isolation they test
 	for isolation, args := range map[string][]string{Kernel: others, Sandbox: others, Command: some, Container: some} {
 		t.Run(isolation, func(t *testing.T) {

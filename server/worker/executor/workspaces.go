@@ -39,7 +39,7 @@ func (e *Executor) Reap(ctx context.Context, runID string) error {
 // Sweep implements task.Executor.
 func (e *Executor) Sweep(ctx context.Context, expired func(workspace string, ended time.Time) bool) error {
 	old, err := e.left()
-	errs := []error{err, e.sweepContainers(ctx)}
+	errs := []error{err, e.sweepContainers(ctx), e.sweepCaches(maxCaches)}
 	for _, r := range old {
 		if ctx.Err() == nil && expired(r.name, r.ended) && !e.busy(r.name) {
 			errs = append(errs, e.remove(r.name))
@@ -59,6 +59,9 @@ func (e *Executor) Workspace(name string) (path string, ok bool) {
 func (e *Executor) Reclaim(ctx context.Context, enough func() bool, may func(workspace string) bool) (removed int, err error) {
 	old, err := e.left()
 	errs := []error{err}
+	if !enough() {
+		errs = append(errs, e.sweepCaches(0))
+	}
 	for _, r := range old {
 		if ctx.Err() != nil || enough() {
 			break

@@ -255,7 +255,11 @@ func (e *Executor) Preflight(t *task.Task) (task.Place, error) {
 		return task.Place{}, fmt.Errorf("the environment accepts no less isolation than %s, and this server has %s: change its isolation, or use a server that has more", t.Isolation, Isolation)
 	}
 	lacks := func(programs []string) ([]string, bool) { return inside.Unmovable(programs), false } // the image is not on this machine
-	return task.Place{Isolation: Isolation, Elsewhere: true, Image: image, Lacks: lacks}, executor.CheckImage(image)
+	place := task.Place{Isolation: Isolation, Elsewhere: true, Image: image, Lacks: lacks}
+	if t.Cache != nil {
+		place.Warnings = []string{"nothing is kept for later runs (cache): each pod begins with what its image has"}
+	}
+	return place, executor.CheckImage(image)
 }
 
 // nameOf is the name of all objects of an attempt. It replaces the prefix of the run's id, which

@@ -1,0 +1,153 @@
+package executor
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"triphammer/server/run/event"
+	"triphammer/server/run/task"
+)
+
+// push commits files to a branch of the forge.
+func (f *forge) push(t *testing.T, ref string, files map[string]string) {
+	t.Helper()
+	work := t.TempDir()
+	git(t, work, "clone", "-q", f.bare, ".")
+	for name, text := range files {
+		write(t, work, name, text)
+	}
+	git(t, work, "add", ".")
+	git(t, work, "commit", "-q", "-m", "more")
+	git(t, work, "push", "-q", f.bare, "HEAD:"+ref)
+}
+
+// TestCache: what the setup commands made is there for later runs with the same lock files, as it was before the
+// agent of the earlier run, and whoever runs the code of an event only reads it (SPEC 15.9).
+func TestCache(t *testing.T) {
+	forge := newForge(t)
+	forge.push(t, "refs/heads/main", map[string]string{"app.lock": "1", "sub/app.lock": "1"})
+	forge.push(t, "refs/heads/topic", map[string]string{"app.lock": "topic"})
+	e := newExecutor(t, 0)
+	e.roots = forge.roots
+	head := &task.Head{What: "branch topic", Fetch: "refs/heads/topic", Branch: "topic", Base: "main"}
+	const setup = `[ -e dep/file ] && echo used >state || { echo made >state; mkdir -p dep/closed ~/.tool; echo right >dep/file; echo '#!/bin/sh
+echo runs' >dep/program; chmod 755 dep/program; ln -s file dep/link; ln -s /etc/passwd dep/out; touch -d @1000 dep/file; echo kept >dep/closed/x; chmod 555 dep/closed; echo home >~/.tool/x; echo not >other; }`
+	const agent = `cat state dep/link dep/closed/x ~/.tool/x; dep/program; readlink dep/out; stat -c '%Y %a' dep/file; stat -c %a dep/closed; [ state -nt dep/file ] && ls other 2>/dev/null
+echo poison | tee dep/file ~/.tool/x >/dev/null; for f in ../../../.cache/*/*; do echo poison >"$f"; done 2>/dev/null; true`
+	const content = "right\nkept\nhome\nruns\n/etc/passwd\n1000 644\n555\n"
+	for _, c := range []struct {
+		name, want string
+		change     func(*task.Task)
+		kept       bool
+	}{
+		{"the event's code, before anybody else", "made\n" + content + "other\n", func(w *task.Task) { w.Repositories[0].Head = head }, false},
+		{"a setup that fails", "", func(w *task.Task) { w.Setup = append(w.Setup, "false") }, false},
+		{"the first", "made\n" + content + "other\n", nil, true},
+		{"the second", "used\n" + content, nil, false},
+		{"another setup", "made\n" + content + "other\n", func(w *task.Task) { w.Setup = append(w.Setup, "true") }, true},
+		{"another environment", "made\n" + content + "other\n", func(w *task.Task) { w.Cache.Scope = "f/other" }, true},
+		{"the event's code, with another lock file", "made\n" + content + "other\n", func(w *task.Task) { w.Repositories[0].Head = head }, false},
+		{"the code of a fork, with the same lock files", "used\n" + content, func(w *task.Task) {
+			w.Foreign, w.Repositories[0].Head = true, &task.Head{What: "pull request 1", Fetch: "refs/heads/main", Foreign: true}
+		}, false},
+		{"no lock file", "made\n" + content + "other\n", func(w *task.Task) { w.Cache.Files = []string{"none.lock"} }, false},
+	} {
+		if isolation == None && c.name == "the second" {
+			continue // nothing keeps its agents from the archives
+		}
+		r, work := newRecorder(), forge.task(agent)
+		work.RunID = "run_" + strings.ReplaceAll(c.name, " ", "-")
+		work.Setup, work.Cache = []string{setup}, &task.Cache{Scope: "f/e", Paths: []string{"dep", "missing", "~/.tool"}, Files: []string{"app.lock", "*/app.lock"}}
+		if c.change != nil {
+			c.change(work)
+		}
+		before := archives(t, e)
+		exit, err := e.Start(t.Context(), work, r)
+		if c.want != "" && (err != nil || exit.Code != 0) {
+			t.Fatal(c.name, exit, err, r.said("stderr"))
+		}
+		said := ""
+		for _, s := range of[event.Status](r) {
+			said += s.Message + "\n"
+		}
+		if isolation == None && strings.HasPrefix(c.want, "used") {
+			continue
+		}
+		if got := r.said("stdout"); got != c.want {
+			t.Errorf("%s: the agent printed %q, want %q\n%s%s", c.name, got, c.want, said, r.said("stderr"))
+		}
+		if kept := archives(t, e) > before; kept != c.kept || kept != strings.Contains(said, "cache: kept ") {
+			t.Errorf("%s: an archive is kept: %v\n%s", c.name, kept, said)
+		}
+	}
+}
+
+// archives counts what is kept.
+func archives(t *testing.T, e *Executor) int {
+	t.Helper()
+	all, err := filepath.Glob(filepath.Join(e.dir, cacheFolder, "*", "*"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(all)
+}
+
+// TestCacheDamaged: an archive that cannot be read costs time only.
+func TestCacheDamaged(t *testing.T) {
+	forge := newForge(t)
+	forge.push(t, "refs/heads/main", map[string]string{"app.lock": "1"})
+	e := newExecutor(t, 0)
+	e.roots = forge.roots
+	for _, damaged := range []string{"", "no archive", strings.Repeat("no archive", 100)} {
+		all, _ := filepath.Glob(filepath.Join(e.dir, cacheFolder, "*", "*"))
+		for _, name := range all {
+			if err := os.WriteFile(name, []byte(damaged), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		r, work := newRecorder(), forge.task("cat dep")
+		work.Setup, work.Cache = []string{"echo made >dep"}, &task.Cache{Scope: "f/e", Paths: []string{"dep"}, Files: []string{"app.lock"}}
+		if exit, err := e.Start(t.Context(), work, r); err != nil || exit.Code != 0 || r.said("stdout") != "made\n" {
+			t.Fatal(exit, err, r.said("stdout"), r.said("stderr"))
+		}
+	}
+}
+
+// TestSweepCaches: what nobody uses goes, and the oldest when there is too much.
+func TestSweepCaches(t *testing.T) {
+	e := newExecutor(t, 0)
+	keep := func(name string, age time.Duration) {
+		path := filepath.Join(e.dir, cacheFolder, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, make([]byte, 100), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Chtimes(path, time.Time{}, time.Now().Add(-age)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := e.sweepCaches(maxCaches); err != nil {
+		t.Fatal(err)
+	}
+	keep("a/new", time.Hour)
+	keep("a/"+newCache+"1", 2*time.Hour)
+	keep("b/old", 3*time.Hour)
+	keep("b/unused", cacheAge+time.Hour)
+	keep("b/"+newCache+"2", cacheAge+time.Hour)
+	for _, c := range []struct {
+		most int64
+		left int
+	}{{maxCaches, 3}, {250, 2}, {0, 1}} {
+		if err := e.sweepCaches(c.most); err != nil || archives(t, e) != c.left {
+			t.Errorf("of at most %d bytes, %d are left, want %d: %v", c.most, archives(t, e), c.left, err)
+		}
+	}
+	if _, err := e.Reclaim(t.Context(), func() bool { return false }, func(string) bool { return true }); err != nil {
+		t.Error(err)
+	}
+}
