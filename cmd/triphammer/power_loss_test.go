@@ -409,6 +409,8 @@ func (w *world) load(url string, senders int, body func(n int) string, answered 
 					select { // the server is dead
 					case <-ctx.Done():
 					case <-time.After(2 * time.Millisecond):
+					}
+					if ctx.Err() == nil {
 						answered(nil, "")
 					}
 					continue

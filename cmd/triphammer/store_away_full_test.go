@@ -84,13 +84,20 @@ func TestStoreAway(t *testing.T) {
 		t.Fatalf("runs: %d", got)
 	}
 	postgres.Stop(syscall.SIGKILL)
-	for range 20 { // of each connection that it had
-		for _, path := range []string{"/api/v1/agent/runs", "/api/v1/status"} {
-			if got := ask(path); got != http.StatusServiceUnavailable {
-				t.Errorf("%s without a database: %d", path, got)
+	eventually(t, "whoever asks is told to try again", time.Minute, func() bool { // the processes of its connections end a moment later
+		for range 20 { // of each connection that it had
+			for _, path := range []string{"/api/v1/agent/runs", "/api/v1/status"} {
+				switch got := ask(path); got {
+				case http.StatusServiceUnavailable:
+				case http.StatusOK:
+					return false
+				default:
+					t.Fatalf("%s without a database: %d", path, got)
+				}
 			}
 		}
-	}
+		return true
+	})
 	eventually(t, "it is not ready", time.Minute, func() bool { return ask("/readyz") == http.StatusServiceUnavailable })
 	if err := postgres.Start(); err != nil {
 		t.Fatal(err)
