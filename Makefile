@@ -67,9 +67,9 @@ lint: ## gofumpt, go vet, staticcheck
 fmt: ## format every Go file
 	$(TOOL) gofumpt -w $$(git ls-files '*.go')
 
-screenshots: ## a picture of every page, and of answers, into docs/screenshots (needs Chromium)
+screenshots: ## a picture of every page, of answers, and the film of the README, into docs/screenshots (needs Chromium)
 	$(GO) test -count=1 -run '^TestStory$$' ./server/answer -update
-	$(GO) test -count=1 -tags full -timeout 10m -run '^TestPages$$' ./cmd/triphammer -pictures $(CURDIR)/docs/screenshots
+	$(GO) test -count=1 -tags full -timeout 10m -run '^(TestPages|TestFilm)$$' ./cmd/triphammer -pictures $(CURDIR)/docs/screenshots
 
 bench: build ## the figures: ingress, filters, signatures, validation, store, runs, answers, pages (needs PostgreSQL's programs)
 	$(GO) build -modfile=tools/go.mod -o bin/actionlint github.com/rhysd/actionlint/cmd/actionlint

@@ -1,12 +1,18 @@
 package main
 
 import (
+	"bytes"
+	"encoding/xml"
+	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"net/url"
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
+	"strings"
 	"testing"
 
 	answers "triphammer/server/answer"
@@ -94,6 +100,9 @@ var (
 // pictures is where make screenshots writes a picture of each page.
 const pictures = "../../docs/screenshots"
 
+// filmFile is the film of the README in that folder: an issue that is labelled, answered and merged.
+const filmFile = "film.svg"
+
 // maxPictures is how large all pictures are together, in bytes.
 const maxPictures = 6_500_000
 
@@ -114,6 +123,7 @@ func TestPictures(t *testing.T) {
 			wanted[fmt.Sprintf("answer-%s-%s-640.svg", s.Provider, theme)] = true
 		}
 	}
+	wanted[filmFile] = true
 	files, err := os.ReadDir(pictures)
 	if err != nil {
 		t.Fatal(err)
@@ -160,5 +170,49 @@ func TestPicturesInDocs(t *testing.T) {
 	}
 	if shown < 10 {
 		t.Errorf("the documents show %d pictures", shown)
+	}
+}
+
+// TestFilmFile: the README shows the film. It is small, it is well-formed, people who want no motion see its end, and
+// it has only parts that can neither run anything nor ask for an address.
+func TestFilmFile(t *testing.T) {
+	film, err := os.ReadFile(filepath.Join(pictures, filmFile))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(film) > 1_000_000 || !strings.Contains(string(film), "@media(prefers-reduced-motion:no-preference){.m{animation:") {
+		t.Errorf("%d bytes, or motion for everybody", len(film))
+	}
+	if readme := pages(t)["../../README.md"]; !regexp.MustCompile(`<img src="docs/screenshots/` + filmFile + `" alt="[^"]{80,}">`).MatchString(readme) {
+		t.Error("README.md does not show the film, or not in words")
+	}
+	elements := strings.Fields("svg title style g path rect circle ellipse text")
+	attributes := strings.Fields("xmlns viewBox width height role aria-labelledby id class x y d rx ry cx cy r transform")
+	d := xml.NewDecoder(bytes.NewReader(film))
+	for {
+		token, err := d.Token()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		switch token := token.(type) {
+		case xml.StartElement:
+			if !slices.Contains(elements, token.Name.Local) {
+				t.Errorf("an element %s", token.Name.Local)
+			}
+			for _, a := range token.Attr {
+				if !slices.Contains(attributes, a.Name.Local) || a.Name.Space != "" {
+					t.Errorf("%s has the attribute %s", token.Name.Local, a.Name.Local)
+				}
+			}
+		case xml.CharData:
+			if regexp.MustCompile(`(?i)url\(|@import|src:`).Match(token) {
+				t.Errorf("asks for an address: %.200s", token)
+			}
+		case xml.ProcInst, xml.Directive:
+			t.Errorf("%v", token)
+		}
 	}
 }
