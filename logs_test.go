@@ -25,7 +25,7 @@ var logLevels = map[string]struct {
 }{"Debug": {"DEBUG", 0}, "Info": {"INFO", 0}, "Warn": {"WARN", 0}, "Error": {"ERROR", 0}, "Log": {"WARN", 2}}
 
 // TestLogLines: docs/log.md lists each line that the log of a server or worker can have, by its message, which is
-// never composed: so alerts and searches can name it. -update writes the list.
+// never composed: so alerts and searches can name it (SPEC 27.3). -update writes the list.
 func TestLogLines(t *testing.T) {
 	folders := make(map[string][]*ast.File)
 	for _, root := range []string{"applier", "server", "cmd/triphammer/host"} {

@@ -160,7 +160,7 @@ func TestSentences(t *testing.T) {
 
 // lookedUp are the pages in which people look something up, and do not read from the top.
 var lookedUp = []string{
-	"api", "commands", "compatibility", "definitions", "diagnostics", "glossary", "hostile", "interop", "mcp", "operating", "reference", "schemes", "spec", "troubleshooting",
+	"api", "commands", "compatibility", "definitions", "diagnostics", "glossary", "hostile", "interop", "mcp", "operating", "reference", "reliability", "schemes", "spec", "troubleshooting",
 }
 
 // TestGuides: every page is in docs/README.md, and begins with what it is about. A guide has at most

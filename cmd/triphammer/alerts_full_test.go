@@ -13,7 +13,7 @@ import (
 )
 
 // TestAlertRules: each rule of deploy/prometheus and each panel of deploy/grafana reads metrics that a
-// server has, a rule fires as Prometheus itself evaluates it, and docs/alerting.md says what it means.
+// server has, a rule fires as Prometheus itself evaluates it, and docs/alerting.md says what it means (SPEC 27.3).
 func TestAlertRules(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, map[string]string{

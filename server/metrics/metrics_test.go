@@ -14,8 +14,8 @@ import (
 	"triphammer/server/store"
 )
 
-// TestMetricsOfRuns: what runs do is counted by automation, and a hostile number of names shares
-// the series of "other".
+// TestMetricsOfRuns: what runs do is counted by automation, deliveries by outcome, and a hostile number of
+// names shares the series of "other" (SPEC 27.3).
 func TestMetricsOfRuns(t *testing.T) {
 	m := New("v1.2.3")
 	m.Run(run.Observation{Factory: "default", Automation: "hello", Waited: 2 * time.Second})
