@@ -103,31 +103,6 @@ func factoryPages(page Page, hook api.Webhook) map[string]Content {
 	}
 }
 
-func TestCompareLines(t *testing.T) {
-	for _, c := range []struct{ from, to, want string }{
-		{"a\nb\nc\n", "a\nb\nc\n", ""},
-		{"a\nb\nc\n", "a\nx\nc\n", " a-b+x c"},
-		{"", "a\n", "-+a"},
-		{"1\n2\n3\n4\n5\n6\n", "1\n2\n3\n4\n5\nsix\n", "… 4 5-6+six"},
-		{"a\nb\n", "b\na\n", "-a b+a"},
-	} {
-		got := ""
-		for _, l := range compareLines(c.from, c.to) {
-			if l.Mark == "" {
-				got += "…"
-				continue
-			}
-			got += l.Mark + l.Text
-		}
-		if c.want == "" && got == "…" {
-			got = ""
-		}
-		if got != c.want {
-			t.Errorf("%q to %q: %q, want %q", c.from, c.to, got, c.want)
-		}
-	}
-}
-
 // TestMergeLines: changes of two people join, also at the ends of a text; at a clash nothing of
 // either is lost.
 func TestMergeLines(t *testing.T) {

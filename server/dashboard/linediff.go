@@ -5,35 +5,9 @@ import (
 	"strings"
 )
 
-// changedLine is a line of a difference: mark is +, - or a space.
-type changedLine struct {
-	Mark string
-	Text string
-}
-
 // maxCompared is how many pairs of lines sameLines compares. With more pairs, everything
 // between the equal beginning and the equal end counts as different.
 const maxCompared = 4_000_000
-
-// compareLines are the different lines of two texts, with marks, and 2 equal lines around them.
-func compareLines(from, to string) []changedLine {
-	a, b := strings.Split(strings.TrimSuffix(from, "\n"), "\n"), strings.Split(strings.TrimSuffix(to, "\n"), "\n")
-	var all []changedLine
-	add := func(mark string, lines ...string) {
-		for _, line := range lines {
-			all = append(all, changedLine{mark, line})
-		}
-	}
-	i, j := 0, 0
-	for _, same := range append(sameLines(a, b), [2]int{len(a), len(b)}) {
-		add("-", a[i:same[0]]...)
-		add("+", b[j:same[1]]...)
-		if i, j = same[0]+1, same[1]+1; i <= len(a) {
-			add(" ", a[i-1])
-		}
-	}
-	return aroundChanges(all, 2)
-}
 
 // sameLines are the lines of a longest common subsequence: the number of each in a and in b.
 func sameLines(a, b []string) (pairs [][2]int) {
@@ -78,27 +52,6 @@ func sameLines(a, b []string) (pairs [][2]int) {
 		pairs = append(pairs, [2]int{len(a) - end, len(b) - end})
 	}
 	return pairs
-}
-
-// aroundChanges leaves out equal lines that are far from different lines. A line with an empty mark
-// stands for them.
-func aroundChanges(all []changedLine, context int) (kept []changedLine) {
-	near := make([]bool, len(all))
-	for i, line := range all {
-		if line.Mark != " " {
-			for k := max(0, i-context); k <= min(len(all)-1, i+context); k++ {
-				near[k] = true
-			}
-		}
-	}
-	for i, line := range all {
-		if near[i] {
-			kept = append(kept, line)
-		} else if i == 0 || near[i-1] {
-			kept = append(kept, changedLine{})
-		}
-	}
-	return kept
 }
 
 // hunk is a place of a text where somebody changed lines since the base.
