@@ -2,6 +2,7 @@ package factory
 
 import (
 	"cmp"
+	"encoding/json"
 	"slices"
 	"strings"
 
@@ -16,6 +17,27 @@ type Definition struct {
 	// Values are sorted by key. The values of an agent or automation include inherited
 	// values. The values of a Markdown file include its text.
 	Values []schema.Value
+}
+
+// Decode reads the value of a key of the definition, such as "codeForges", into a variable.
+// It leaves the variable unchanged if the definition lacks the key.
+func (d *Definition) Decode(key string, into any) {
+	for _, v := range d.Values {
+		if v.Key == key {
+			_ = json.Unmarshal([]byte(v.JSON), into) // the values of a valid tree have the types of their keys
+		}
+	}
+}
+
+// OfKind are the definitions of a kind, such as "scorer", sorted by path.
+func (f *Factory) OfKind(kind string) []Definition {
+	var all []Definition
+	for _, d := range f.Definitions {
+		if d.Kind == kind {
+			all = append(all, d)
+		}
+	}
+	return all
 }
 
 func (l *loader) definitions() {

@@ -4,18 +4,12 @@ import (
 	"cmp"
 	"context"
 	"crypto/rand"
-	"encoding/json"
 	"errors"
-	"fmt"
-	"io"
-	"io/fs"
-	"maps"
 	"net/http"
 	"net/url"
 	"slices"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"triphammer/applier"
 	"triphammer/factory"
@@ -236,43 +230,6 @@ func (s *Server) factoryMetrics(ctx context.Context, c *call, f access.Factory) 
 	return shown, err
 }
 
-func (s *Server) syncStatus(ctx context.Context, c *call, f access.Factory) (shown api.SyncStatus, err error) {
-	state := f.State()
-	shown.ManagementMode = "repository"
-	if s.cfg.Place(f.Name).Home != nil {
-		shown.ManagementMode = "hosted"
-	}
-	shown.Source = api.SyncSource{Repository: state.Repository, Ref: state.Branch, Path: state.Path}
-	if state.Applied != nil {
-		shown.LastSyncedCommit = texted(state.Applied.Commit.Hash)
-	}
-	last, err := f.LastApply(ctx)
-	if errors.Is(err, store.ErrNotFound) {
-		return shown, nil
-	}
-	if err != nil {
-		return shown, err
-	}
-	shown.LatestSync, err = showSync(last)
-	return shown, err
-}
-
-// showSync shows an apply. A refused one counts as failed: nothing of it serves.
-func showSync(a *store.Apply) (*api.Sync, error) {
-	shown := &api.Sync{CommitSHA: a.Commit, Status: "success", StartedAt: a.StartedAt, FinishedAt: api.Time(a.FinishedAt), DegradedReasons: []string{}}
-	var found schema.Diagnostics
-	if err := json.Unmarshal(orEmptyList(a.Diagnostics), &found); err != nil {
-		return nil, fmt.Errorf("the findings of %s: %w", a.ID, err)
-	}
-	if shown.ResourceErrors = resourceErrors(found); a.Outcome != string(applier.Applied) {
-		shown.Status = "failed"
-		if a.Error != "" {
-			shown.DegradedReasons = []string{a.Error}
-		}
-	}
-	return shown, nil
-}
-
 func resourceErrors(found schema.Diagnostics) []api.ResourceError {
 	all := []api.ResourceError{}
 	for _, d := range found {
@@ -315,45 +272,5 @@ func (s *Server) syncFactory(ctx context.Context, c *call, f access.Factory) (an
 	p := proposal.Plan
 	shown.Plan = &api.SyncPlan{Creates: each(p.Create, change), Updates: each(p.Update, change), Deletes: each(p.Delete, change), NoOps: len(p.Unchanged)}
 	shown.ResourceErrors = resourceErrors(proposal.Diagnostics)
-	return shown, nil
-}
-
-// export answers with the definition files that serve.
-func (s *Server) export(ctx context.Context, c *call, f access.Factory) (shown api.FactoryExport, err error) {
-	commit, tree, err := f.Serving(ctx)
-	if err != nil {
-		return shown, err
-	}
-	shown = api.FactoryExport{Commit: commit.Hash, Files: make(map[string]string), Binary: make(map[string][]byte)}
-	return shown, fs.WalkDir(tree, ".", func(name string, d fs.DirEntry, err error) error {
-		if err != nil || !d.Type().IsRegular() {
-			return err
-		}
-		f, err := tree.Open(name)
-		if err != nil {
-			return err
-		}
-		defer func() { _ = f.Close() }() // it was only read
-		data, err := io.ReadAll(f)
-		if utf8.Valid(data) {
-			shown.Files[name] = string(data)
-		} else {
-			shown.Binary[name] = data
-		}
-		return err
-	})
-}
-
-// providerEvents lists the events of a provider that a trigger may name.
-func (s *Server) providerEvents(_ context.Context, c *call) (shown api.ProviderEvents, err error) {
-	name := c.Param("provider")
-	events := factory.Events(name)
-	if events == nil {
-		return shown, api.Refuse(api.NotFound, fmt.Sprintf("no trigger can name the provider %q; there are %s", name, strings.Join(factory.Providers(), ", ")))
-	}
-	shown.Provider = name
-	for _, event := range slices.Sorted(maps.Keys(events)) {
-		shown.Events = append(shown.Events, api.ProviderEvent{Event: event, FilterKeys: append([]string{}, events[event]...)})
-	}
 	return shown, nil
 }

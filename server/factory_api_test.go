@@ -71,7 +71,7 @@ func TestPublishedLists(t *testing.T) {
 	}
 	for _, path := range []string{
 		"/factory/none", "/factory/none/tasks", "/factory/none/benchmarks/suites", "/agent/identities/none",
-		"/agent/identities/none%2Fboss", "/factory/automations/events/none", "/agent/runs/run_0000000000001/harness-usage",
+		"/agent/identities/none%2Fboss", "/agent/runs/run_0000000000001/harness-usage",
 		"/agent/conversations/run_0000000000001/transcript", "/agent/run-by-external-reference?url=https://example.com/none",
 	} {
 		if got := f.get("/api/v1"+path, key); got.status != http.StatusNotFound || field(t, got, "message") == "<nil>" {
@@ -81,25 +81,21 @@ func TestPublishedLists(t *testing.T) {
 	if got := f.get("/api/v1/agent/identities/boss", key); field(t, got, "uid") != "default/boss" || strings.Contains(string(got.body), "Authorization") {
 		t.Errorf("an agent by its name: %s", got.body)
 	}
-	events := f.get("/api/v1/factory/automations/events/github", key)
-	if text := string(events.body); !strings.Contains(text, `"event":"issue_labeled"`) || !strings.Contains(text, `"labels"`) {
-		t.Error(text)
-	}
 }
 
-// TestFactorySync: a dry run says what the newest commit would change, and changes nothing;
-// an export has what serves.
+// TestFactorySync: a dry run says what the newest commit would change, and changes nothing.
 func TestFactorySync(t *testing.T) {
 	f := newFixtureWith(t, options{files: publishedTree, hosted: true})
 	key := f.key("k", "operate")
-	before := field(t, f.get("/api/v1/factory/default/sync-status", key), "last_synced_commit")
+	serves := func() string { return field(t, f.get("/api/v1/factories/default", key), "applied", "commit") }
+	before := serves()
 	commitTo(t, f.home, fstest.MapFS{"automations/new.md": {Data: []byte("---\nenvironmentId: e\ntriggers: [{provider: webhook, event: received, filter: {webhooks: [hook]}}]\n---\nNew.\n")}})
 	dry := f.do("POST", "/api/v1/factory/default/sync", key, `{"dry_run":true}`)
 	if dry.status != http.StatusOK || field(t, dry, "plan", "creates", "0", "path") != "automations/new.md" || field(t, dry, "commit_sha") == before {
 		t.Errorf("%d %s", dry.status, dry.body)
 	}
-	if got := f.get("/api/v1/factory/default/export", key); field(t, got, "commit") != before || strings.Contains(string(got.body), "New.") || !strings.Contains(string(got.body), "Do it.") {
-		t.Errorf("the export: %s", got.body)
+	if got := serves(); got != before {
+		t.Errorf("after a dry run, %s serves, not %s", got, before)
 	}
 	if got := f.do("POST", "/api/v1/factory/default/sync", key, fmt.Sprintf(`{"sha":%q}`, before)); got.status != 422 || !strings.Contains(field(t, got, "message"), "/pin") {
 		t.Errorf("an older commit: %d %s", got.status, got.body)

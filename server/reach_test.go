@@ -50,7 +50,7 @@ func TestEveryRouteOfAnotherFactory(t *testing.T) {
 		"/workers":    "wrk_1",
 		"/deliveries": delivery, "/agent/runs": run, "/agent/conversations": run, "/agent/schedules": schedule, "/agent/artifacts": artifact, "/applies": apply, "/webhooks": "hook", "/factories": "default",
 		"/secrets": "SPARE", "/keys": "leaked", "/signature-schemes": "github",
-		"/factory": "default", "/factory/scorers": "1", "/factory/runs": run, "/factory/automations/events": "github", "/agent/sessions": run, "/agent/identities": "default%2Fboss",
+		"/factory": "default", "/factory/scorers": "1", "/factory/runs": run, "/agent/sessions": run, "/agent/identities": "default%2Fboss",
 	}
 	f.about("web:1")
 	asked := map[string]string{ // queries that routes need

@@ -113,8 +113,6 @@ func (s *Server) factoryRoutes(e *gin.Engine) {
 	read.GET("/pending-secrets", serve(on(everything, s.listPendingSecrets)))
 	read.POST("/filters/test", serve(s.testFilter))
 	read.GET("/factory/:uid/metrics", serve(on(theFactory, s.factoryMetrics)))
-	read.GET("/factory/:uid/sync-status", serve(on(theFactory, s.syncStatus)))
-	read.GET("/factory/:uid/export", serve(on(theFactory, s.export)))
 	read.GET("/factories", serve(s.listFactories))
 	read.GET("/factories/:name", serve(on(aFactory, s.getFactory)))
 	read.GET("/factories/:name/log", serve(on(aFactory, s.factoryLog)))
@@ -180,7 +178,6 @@ func (s *Server) published(runs, readRuns *gin.RouterGroup) {
 	readRuns.GET("/factory", serve(s.findFactories))
 	readRuns.GET("/factory/:uid", serve(on(theFactory, s.showFactory)))
 	runs.POST("/factory/:uid/runs", serve(on(theFactory, s.dispatch)))
-	readRuns.GET("/factory/automations/events/:provider", serve(s.providerEvents))
 	s.unsupportedRoutes(runs, readRuns)
 }
 

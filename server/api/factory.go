@@ -82,31 +82,6 @@ type CreatedFactoryRun struct {
 	TicketRef    string `json:"ticket_ref"`
 }
 
-// SyncStatus is GET /api/v1/factory/<uid>/sync-status.
-type SyncStatus struct {
-	ManagementMode   string     `json:"management_mode"` // hosted: the repository is on this server; repository: it is elsewhere
-	Source           SyncSource `json:"source"`
-	LastSyncedCommit *string    `json:"last_synced_commit"`
-	LatestSync       *Sync      `json:"latest_sync"`
-}
-
-// SyncSource is where the definitions of a factory come from.
-type SyncSource struct {
-	Repository string `json:"repository"`
-	Ref        string `json:"ref"`
-	Path       string `json:"path"`
-}
-
-// Sync is an apply in the form of the published API.
-type Sync struct {
-	CommitSHA       string          `json:"commit_sha"`
-	Status          string          `json:"status"` // running, success, failed, noop
-	StartedAt       time.Time       `json:"started_at"`
-	FinishedAt      *time.Time      `json:"finished_at,omitempty"`
-	ResourceErrors  []ResourceError `json:"resource_errors"`
-	DegradedReasons []string        `json:"degraded_reasons"`
-}
-
 // ResourceError is an error in a definition file.
 type ResourceError struct {
 	Path    string `json:"resource_path"`
@@ -140,25 +115,6 @@ type SyncChange struct {
 	Path   string `json:"path"`
 	Kind   string `json:"kind"`
 	Reason string `json:"reason,omitempty"`
-}
-
-// FactoryExport is GET /api/v1/factory/<uid>/export: the live definition files.
-type FactoryExport struct {
-	Commit string            `json:"commit"`
-	Files  map[string]string `json:"files"` // texts, by path
-	Binary map[string][]byte `json:"binary_files,omitempty"`
-}
-
-// ProviderEvents is GET /api/v1/factory/automations/events/<provider>.
-type ProviderEvents struct {
-	Provider string          `json:"provider"`
-	Events   []ProviderEvent `json:"events"`
-}
-
-// ProviderEvent is an event that a trigger may name.
-type ProviderEvent struct {
-	Event      string   `json:"event"`
-	FilterKeys []string `json:"filter_keys"`
 }
 
 // AgentIdentity is an entry of GET /api/v1/agent/identities: an agent of the definitions.
