@@ -1,6 +1,7 @@
 package applier
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -91,9 +92,7 @@ func New(cfg Config) *Applier {
 	if cfg.OnChange == nil {
 		cfg.OnChange = func(State) {}
 	}
-	if cfg.Path == "" {
-		cfg.Path = "."
-	}
+	cfg.Path = cmp.Or(cfg.Path, ".")
 	a := &Applier{cfg: cfg, kicks: make(chan struct{}, 1), busy: make(chan struct{}, 1)}
 	a.pin = cfg.Pin
 	a.state = State{Factory: cfg.Factory, Path: cfg.Path, Pin: cfg.Pin}

@@ -1,6 +1,7 @@
 package factory
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -118,9 +119,7 @@ func (l *loader) answered(d *document, n *schema.Node, t *Trigger, where string)
 		if w.APISecretName != "" {
 			return
 		}
-		if path == "" {
-			path = w.Path
-		}
+		path = cmp.Or(path, w.Path)
 	}
 	if len(keys) == 0 || path == "" {
 		return

@@ -61,12 +61,7 @@ type unresolved struct {
 // Foreman is the agent that runs automations which name no agent; nil in a tree without
 // agents.
 func (f *Factory) Foreman() *Agent {
-	for _, a := range f.Agents {
-		if a.Type == foreman {
-			return a
-		}
-	}
-	return nil
+	return find(f.Agents, func(a *Agent) bool { return a.Type == foreman })
 }
 
 // Agent finds an agent by name; nil: there is none.

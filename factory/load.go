@@ -48,15 +48,9 @@ func Load(ctx context.Context, tree fs.FS, opt Options) (*Factory, *schema.Repor
 		payloads:     make(map[string][]byte),
 		skillTexts:   make(map[string][]byte),
 	}
-	if l.opt.MaxFiles == 0 {
-		l.opt.MaxFiles = DefaultMaxFiles
-	}
-	if l.opt.MaxBytes == 0 {
-		l.opt.MaxBytes = DefaultMaxBytes
-	}
-	if l.opt.MaxFindings == 0 {
-		l.opt.MaxFindings = DefaultMaxFindings
-	}
+	l.opt.MaxFiles = cmp.Or(l.opt.MaxFiles, DefaultMaxFiles)
+	l.opt.MaxBytes = cmp.Or(l.opt.MaxBytes, DefaultMaxBytes)
+	l.opt.MaxFindings = cmp.Or(l.opt.MaxFindings, DefaultMaxFindings)
 	l.budget = schema.NewBudget(l.opt.MaxFindings)
 	if err := l.load(); err != nil {
 		return nil, nil, err

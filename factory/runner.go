@@ -1,6 +1,7 @@
 package factory
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strconv"
@@ -50,9 +51,7 @@ var macShapes = map[int64][]int64{4: {7}, 6: {14}, 8: {14}, 12: {28, 56}}
 func checkRunner(d *document) {
 	platform := d.Root.Get("platform")
 	system := textOf(platform.Get("os"))
-	if system == "" {
-		system = "linux"
-	}
+	system = cmp.Or(system, "linux")
 	own, other := "linux", "mac"
 	if system == "macos" {
 		own, other = other, own

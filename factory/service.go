@@ -1,6 +1,7 @@
 package factory
 
 import (
+	"cmp"
 	"fmt"
 	"net/url"
 	"regexp"
@@ -68,9 +69,7 @@ func services(d *document) (all []Service) {
 				d.Error(at.At, schema.InvalidValue, hint, where+"."+key+" "+message)
 			}
 		}
-		if s.Header == "" {
-			s.Header = "Authorization: Bearer"
-		}
+		s.Header = cmp.Or(s.Header, "Authorization: Bearer")
 		if s.Methods == nil {
 			s.Methods = []string{"GET"}
 		}

@@ -1,6 +1,7 @@
 package factory
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -85,9 +86,7 @@ func (l *loader) tests(d *document) []*Test {
 		}
 		slices.Sort(t.Expect)
 		t.Problem = l.payload(t, n)
-		if t.Problem == "" {
-			t.Problem = invalid
-		}
+		t.Problem = cmp.Or(t.Problem, invalid)
 		if t.Problem == "" {
 			told := false
 			if t.Problem, told = l.references(t); told {

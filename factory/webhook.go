@@ -97,9 +97,7 @@ func (l *loader) webhook(d *document) *Webhook {
 		DeliveryIDHeader: textOf(n.Get("deliveryIdHeader")),
 		Enabled:          boolOf(n.Get("enabled"), true),
 	}
-	if w.AuthMode == "" {
-		w.AuthMode = Token
-	}
+	w.AuthMode = cmp.Or(w.AuthMode, Token)
 	if w.SecretName != "" {
 		l.later(d, w.At, "secretName", kindSecret, w.SecretName)
 	}

@@ -2,6 +2,7 @@ package schema
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"math/big"
 	"regexp"
@@ -330,9 +331,7 @@ func jsonNumber(text string) (string, bool) {
 		return "0", false
 	}
 	whole := strings.TrimLeft(m[2], "0")
-	if whole == "" {
-		whole = "0"
-	}
+	whole = cmp.Or(whole, "0")
 	out := m[1] + whole
 	if m[3] != "" {
 		out += "." + m[3]

@@ -21,6 +21,7 @@ import (
 	"triphammer/server/access"
 	"triphammer/server/api"
 	"triphammer/server/store"
+	"triphammer/server/terms"
 )
 
 // call is a request with its caller, and with the View of that caller.
@@ -275,21 +276,13 @@ func page[T any](all []T, limit int, id func(T) string) ([]T, api.PageInfo) {
 
 // listOf makes a list of all entries.
 func listOf[T any, R api.Listed](all []T, show func(T) R) api.List[R] {
-	return api.List[R]{Entries: each(all, show)}
+	return api.List[R]{Entries: terms.Each(all, show)}
 }
 
 // listPage makes a page of a list. all was read with limit+1.
 func listPage[T any, R api.Listed](all []T, limit int, id func(T) string, show func(T) R) api.List[R] {
 	all, info := page(all, limit, id)
-	return api.List[R]{Entries: each(all, show), PageInfo: info}
-}
-
-func each[T, R any](all []T, show func(T) R) []R {
-	shown := make([]R, len(all))
-	for i, one := range all {
-		shown[i] = show(one)
-	}
-	return shown
+	return api.List[R]{Entries: terms.Each(all, show), PageInfo: info}
 }
 
 // origin is where the request came from, as the audit log has it.

@@ -7,6 +7,7 @@ import (
 	"triphammer/server/access"
 	"triphammer/server/api"
 	"triphammer/server/store"
+	"triphammer/server/terms"
 )
 
 func (s *Server) listApplies(ctx context.Context, c *call) (shown api.List[api.Apply], err error) {
@@ -35,7 +36,7 @@ func showApply(a *store.Apply) api.Apply {
 		ID: a.ID.String(), Factory: a.Factory, Repository: a.Repository, Branch: a.Branch, Commit: a.Commit, Author: author, Subject: a.Subject,
 		Trigger: a.Trigger, Outcome: a.Outcome, Error: a.Error, Plan: a.Plan, Diagnostics: orEmptyList(a.Diagnostics),
 		StartedAt: a.StartedAt, FinishedAt: a.FinishedAt,
-		Webhooks: each(a.Webhooks, func(w store.BoundWebhook) api.BoundWebhook {
+		Webhooks: terms.Each(a.Webhooks, func(w store.BoundWebhook) api.BoundWebhook {
 			return api.BoundWebhook{Name: w.Name, UID: w.UID, ID: w.UID, SecretName: w.SecretName, Generation: w.Generation}
 		}),
 	}

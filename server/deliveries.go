@@ -56,7 +56,7 @@ func (s *Server) listDeliveries(ctx context.Context, c *call) (shown api.List[ap
 		if err != nil {
 			return shown, err
 		}
-		shown = api.List[api.Delivery]{Entries: each(all, showDelivery), PageInfo: info}
+		shown = api.List[api.Delivery]{Entries: terms.Each(all, showDelivery), PageInfo: info}
 		return shown, s.tellAbout(ctx, c, all, shown.Entries)
 	}
 	if q.Text != "" {
@@ -65,7 +65,7 @@ func (s *Server) listDeliveries(ctx context.Context, c *call) (shown api.List[ap
 		if err != nil {
 			return shown, err
 		}
-		shown = api.List[api.Delivery]{Entries: each(all, showDelivery), PageInfo: api.PageInfo{HasNextPage: next != 0, NextCursor: next.String()}}
+		shown = api.List[api.Delivery]{Entries: terms.Each(all, showDelivery), PageInfo: api.PageInfo{HasNextPage: next != 0, NextCursor: next.String()}}
 		return shown, s.tellAbout(ctx, c, all, shown.Entries)
 	}
 	all, err := c.Deliveries(ctx, q)
@@ -89,8 +89,8 @@ func (s *Server) tellAbout(ctx context.Context, c *call, all []*store.Delivery, 
 	for i := range shown {
 		a := about[all[i].ID]
 		shown[i].Event, shown[i].Person, shown[i].Title = a.Event, a.Person, a.Title
-		matches := each(a.Matches, func(m match.Result) api.Match {
-			return api.Match{Automation: m.Automation, Matched: m.Matched, Path: m.Path, Want: m.Want, Got: m.Got, Conditions: each(m.Conditions, showCondition)}
+		matches := terms.Each(a.Matches, func(m match.Result) api.Match {
+			return api.Match{Automation: m.Automation, Matched: m.Matched, Path: m.Path, Want: m.Want, Got: m.Got, Conditions: terms.Each(m.Conditions, showCondition)}
 		})
 		if near := api.Nearest(matches); near != nil && !near.Matched {
 			near.Conditions, shown[i].Nearest = nil, near
@@ -107,7 +107,7 @@ func showDelivery(d *store.Delivery) api.Delivery {
 		ID: d.ID.String(), Webhook: d.Webhook, Factory: d.Factory, Outcome: string(d.Outcome), Label: d.Outcome.Label(), Size: d.Size,
 		ReceivedAt: d.ReceivedAt, DuplicateOf: d.DuplicateOf.String(), ReplayOf: d.ReplayOf.String(), SameBodyAs: d.SameBodyAs.String(),
 		Reason: d.Reason, Detail: d.Detail, Paused: d.Paused, Limited: d.Limited, ClientAddr: d.ClientAddr, TestBy: d.TestBy, Subjects: d.Subjects,
-		Runs: each(d.Runs, func(r store.RunRef) string { return r.ID.String() }),
+		Runs: terms.Each(d.Runs, func(r store.RunRef) string { return r.ID.String() }),
 	}
 	for _, r := range d.Runs {
 		shown.StartedRuns = append(shown.StartedRuns, api.StartedRun{
@@ -147,7 +147,7 @@ func (s *Server) getDelivery(ctx context.Context, _ *call, d access.Delivery) (s
 		}
 		shown.RunBelts[i] = api.RunBelt{
 			RunID: r.ID.String(), ID: r.ID.String(), Automation: r.Automation, State: string(r.State), RetryOf: r.RetryOf.String(), Link: s.runLink(r.ID),
-			Belt: each(belt, showStage),
+			Belt: terms.Each(belt, showStage),
 		}
 	}
 	return shown, nil
@@ -158,7 +158,7 @@ func showTrace(trace *delivery.Trace) api.DeliveryDetail {
 	shown := api.DeliveryDetail{
 		Delivery: showDelivery(d), WebhookUID: d.WebhookUID,
 		Headers: d.Headers, ApplyID: d.ApplyID.String(), Commit: trace.Commit, SecretGeneration: d.SecretGeneration,
-		Belt: each(trace.Belt, showStage), Waiting: trace.Waiting,
+		Belt: terms.Each(trace.Belt, showStage), Waiting: trace.Waiting,
 		Matches: showMatches(trace, trace.Matches), Disabled: showMatches(trace, trace.Disabled),
 	}
 	shown.Event, shown.Person, shown.Title = trace.Event, trace.Person, trace.Title
@@ -182,7 +182,7 @@ func showMatches(trace *delivery.Trace, results []match.Result) []api.Match {
 	}
 	all := make([]api.Match, len(results))
 	for i, m := range results {
-		all[i] = api.Match{Automation: m.Automation, Matched: m.Matched, Path: m.Path, Want: m.Want, Got: m.Got, Conditions: each(m.Conditions, showCondition), Subject: m.Subject, SubjectLacks: m.Lacks}
+		all[i] = api.Match{Automation: m.Automation, Matched: m.Matched, Path: m.Path, Want: m.Want, Got: m.Got, Conditions: terms.Each(m.Conditions, showCondition), Subject: m.Subject, SubjectLacks: m.Lacks}
 		if a := automations[m.Automation]; a != nil {
 			all[i].Definition, all[i].Blob = a.Path, blob(a.Path)
 		}
@@ -210,7 +210,7 @@ func (s *Server) replay(ctx context.Context, c *call, d access.Delivery) (shown 
 		return shown, err
 	}
 	c.audit("delivery.replay", d.ID.String(), d.Factory, "as "+done.ID.String())
-	return api.Replayed{DeliveryID: done.ID.String(), ID: done.ID.String(), Runs: each(done.RunIDs, store.RunID.String)}, nil
+	return api.Replayed{DeliveryID: done.ID.String(), ID: done.ID.String(), Runs: terms.Each(done.RunIDs, store.RunID.String)}, nil
 }
 
 func (s *Server) testFilter(ctx context.Context, c *call) (verdict api.FilterVerdict, err error) {
@@ -254,7 +254,7 @@ func (s *Server) filterVerdict(ctx context.Context, c *call, ask bool) (verdict 
 	}
 	return api.FilterVerdict{
 		WouldTrigger: r.WouldTrigger, Verdict: r.Verdict(), Asks: r.Asks, Asked: r.Asked, WebhookCheck: api.FilterCheck(r.WebhookCheck),
-		PayloadCheck: api.FilterCheck(r.PayloadCheck), Subject: r.Subject, SubjectLacks: r.Lacks, Conditions: each(r.Conditions, showCondition),
-		Webhooks: each(r.Webhooks, func(w delivery.WebhookVerdict) api.WebhookVerdict { return api.WebhookVerdict(w) }),
+		PayloadCheck: api.FilterCheck(r.PayloadCheck), Subject: r.Subject, SubjectLacks: r.Lacks, Conditions: terms.Each(r.Conditions, showCondition),
+		Webhooks: terms.Each(r.Webhooks, func(w delivery.WebhookVerdict) api.WebhookVerdict { return api.WebhookVerdict(w) }),
 	}, err
 }

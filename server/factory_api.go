@@ -18,6 +18,7 @@ import (
 	"triphammer/server/api"
 	"triphammer/server/run"
 	"triphammer/server/store"
+	"triphammer/server/terms"
 )
 
 // The routes below /factory are those of the published API. What they show of a factory is
@@ -82,7 +83,7 @@ func (s *Server) showFactory(ctx context.Context, _ *call, f access.Factory) (ap
 			own.Decode("credentialStrategy", &shown.CredentialStrategy)
 			own.Decode("integrations", &shown.Integrations)
 		}
-		shown.Repositories = each(d.Repositories, showFactoryRepository)
+		shown.Repositories = terms.Each(d.Repositories, showFactoryRepository)
 	}
 	if len(shown.CodeForges) == 0 {
 		shown.CodeForges = []string{"NONE"}
@@ -120,7 +121,7 @@ func showFactoryRepository(r factory.Repository) api.FactoryRepository {
 func showDefaults(s factory.Settings) api.AgentDefaults {
 	shown := api.AgentDefaults{
 		RunnerUID: s.Runner, WorkerHost: s.WorkerHost, MCPServers: make(map[string]api.MCPServer),
-		Secrets: each(s.Secrets, func(name string) api.SecretName { return api.SecretName{Name: name} }),
+		Secrets: terms.Each(s.Secrets, func(name string) api.SecretName { return api.SecretName{Name: name} }),
 	}
 	for _, m := range s.MCPServers {
 		shown.MCPServers[m.Name] = api.MCPServer{WarpID: m.WarpID, Command: m.Command, Args: m.Args, URL: m.URL}
@@ -270,7 +271,7 @@ func (s *Server) syncFactory(ctx context.Context, c *call, f access.Factory) (an
 		return api.SyncChange{Path: c.Path, Kind: c.Kind, Reason: strings.Join(c.Keys, ", ")}
 	}
 	p := proposal.Plan
-	shown.Plan = &api.SyncPlan{Creates: each(p.Create, change), Updates: each(p.Update, change), Deletes: each(p.Delete, change), NoOps: len(p.Unchanged)}
+	shown.Plan = &api.SyncPlan{Creates: terms.Each(p.Create, change), Updates: terms.Each(p.Update, change), Deletes: terms.Each(p.Delete, change), NoOps: len(p.Unchanged)}
 	shown.ResourceErrors = resourceErrors(proposal.Diagnostics)
 	return shown, nil
 }

@@ -10,6 +10,7 @@ import (
 	"triphammer/applier"
 	"triphammer/factory"
 	"triphammer/server/api"
+	"triphammer/server/terms"
 )
 
 // An identity of the published API is an agent of the definitions. Its UID is FACTORY/NAME.
@@ -68,7 +69,7 @@ func showIdentity(i identity) api.AgentIdentity {
 	shown := api.AgentIdentity{
 		UID: i.uid(), ID: i.uid(), Name: i.Name, Available: true, AgentType: i.Type, FactoryUID: i.of.Factory, Description: texted(i.Description), Prompt: texted(i.Prompt),
 		AgentDefaults: showDefaults(i.Settings), Memory: api.IdentityMemory{AttachedStores: []struct{}{}}, Path: i.Path,
-		Skills:    each(i.of.Definition.SkillsOf(i.Name), func(s *factory.Skill) string { return s.Path }),
+		Skills:    terms.Each(i.of.Definition.SkillsOf(i.Name), func(s *factory.Skill) string { return s.Path }),
 		CreatedAt: i.of.AppliedAt, UpdatedAt: i.of.AppliedAt,
 	}
 	if h := i.Settings.Harness; h.Type == "oz" {

@@ -51,7 +51,7 @@ func (s *Server) listInbox(ctx context.Context, c *call) (shown api.List[api.Inb
 
 // inboxOf are the items of approvals that wait: one for each run.
 func inboxOf(ctx context.Context, waiting []access.Waiting) (items []api.InboxItem, err error) {
-	subjects, err := access.Subjects(ctx, each(waiting, func(w access.Waiting) access.Run { return w.Run })...)
+	subjects, err := access.Subjects(ctx, terms.Each(waiting, func(w access.Waiting) access.Run { return w.Run })...)
 	if err != nil {
 		return nil, err
 	}
@@ -113,7 +113,7 @@ func troubles(f api.FactoryStatus) (items []api.InboxItem) {
 
 // showOutputs shows outputs with what was decided about them.
 func showOutputs(all []store.Output, approvals []store.Approval) []api.Output {
-	return each(all, func(o store.Output) api.Output {
+	return terms.Each(all, func(o store.Output) api.Output {
 		shown := showOutput(o)
 		for _, a := range approvals {
 			if a.Seq == o.Seq {

@@ -18,6 +18,7 @@ import (
 	"triphammer/server/run"
 	"triphammer/server/run/event"
 	"triphammer/server/store"
+	"triphammer/server/terms"
 )
 
 func (s *Server) getRun(ctx context.Context, c *call, r access.Run) (shown api.Run, err error) {
@@ -29,7 +30,7 @@ func (s *Server) getRun(ctx context.Context, c *call, r access.Run) (shown api.R
 	if err != nil {
 		return shown, err
 	}
-	all[0].Belt = each(belt, showStage)
+	all[0].Belt = terms.Each(belt, showStage)
 	if err := tellOfRuns(ctx, c, []access.Run{r}, all); err != nil {
 		return api.Run{}, err
 	}
@@ -82,7 +83,7 @@ func detailOf(ctx context.Context, c *call, r access.Run) (*api.RunDetail, error
 	if err != nil {
 		return nil, err
 	}
-	d.Models = each(used, showUsage)
+	d.Models = terms.Each(used, showUsage)
 	for _, list := range []struct {
 		q  store.RunQuery
 		to *[]api.RunRef
@@ -92,7 +93,7 @@ func detailOf(ctx context.Context, c *call, r access.Run) (*api.RunDetail, error
 		if err != nil {
 			return nil, err
 		}
-		*list.to = each(runs, func(r access.Run) api.RunRef {
+		*list.to = terms.Each(runs, func(r access.Run) api.RunRef {
 			return api.RunRef{RunID: r.ID.String(), ID: r.ID.String(), Title: r.Title, State: string(r.State), CreatedAt: r.CreatedAt}
 		})
 	}
@@ -197,7 +198,7 @@ func (s *Server) showRuns(ctx context.Context, all []access.Run) ([]api.Run, err
 			shown[i].Subject = of[0]
 		}
 		shown[i].RootRunID = cmp.Or(roots[r.ID], r.ID).String()
-		shown[i].Artifacts = each(artifacts[r.ID], s.showArtifact)
+		shown[i].Artifacts = terms.Each(artifacts[r.ID], s.showArtifact)
 		if shown[i].Worker, err = r.WorkerName(ctx); err != nil {
 			return nil, err
 		}
@@ -387,7 +388,7 @@ func (s *Server) transcript(ctx context.Context, c *call, r access.Run) (t api.T
 		return t, err
 	}
 	// The state was read before the events: a finished run has all of its events.
-	t = api.Transcript{RunID: r.ID.String(), ID: r.ID.String(), State: string(r.State), Events: each(events, func(e store.Event) api.Event { return api.Event(e) })}
+	t = api.Transcript{RunID: r.ID.String(), ID: r.ID.String(), State: string(r.State), Events: terms.Each(events, func(e store.Event) api.Event { return api.Event(e) })}
 	if len(events) == p.Limit {
 		t.PageInfo = api.PageInfo{HasNextPage: true, NextCursor: strconv.FormatInt(events[p.Limit-1].Seq, 10)}
 		if p.Newest {

@@ -15,6 +15,7 @@ import (
 	"triphammer/server/access"
 	"triphammer/server/api"
 	"triphammer/server/delivery"
+	"triphammer/server/terms"
 )
 
 // Limits of the headers that a caller gives a test.
@@ -72,10 +73,7 @@ func testOf(w *factory.Webhook, req api.SendTest, now time.Time) (http.Header, [
 		samples := samplesFor(w, now)
 		i := slices.IndexFunc(samples, func(one signature.Sample) bool { return cmp.Or(req.Event, one.Event) == one.Event })
 		if i < 0 {
-			var events []string
-			for _, one := range samples {
-				events = append(events, one.Event)
-			}
+			events := terms.Each(samples, func(one signature.Sample) string { return one.Event })
 			return nil, nil, refuse("event", req.Event, "there is no sample of this event; there are %s", strings.Join(events, ", "))
 		}
 		for name, value := range samples[i].Headers {

@@ -17,6 +17,7 @@ import (
 	"triphammer/server/api"
 	"triphammer/server/disk"
 	"triphammer/server/store"
+	"triphammer/server/terms"
 )
 
 //go:embed openapi.yaml
@@ -192,7 +193,7 @@ func (s *Server) getFactory(ctx context.Context, _ *call, factory access.Factory
 		State: s.stateOf(state), Pin: state.Pin, CheckedAt: api.Time(state.Checked), LookingSince: api.Time(state.Looking),
 		Received: state.Progress.Received, Said: state.Progress.Said,
 		Error: state.Error, Reason: string(state.Reason), Since: api.Time(state.Since), NextAttempt: api.Time(state.NextAttempt),
-		Paused: each(factory.Pauses(), func(p store.Pause) api.Paused { return api.Paused{Kind: p.Kind, Name: p.Name, Pause: showPause(p)} }),
+		Paused: terms.Each(factory.Pauses(), func(p store.Pause) api.Paused { return api.Paused{Kind: p.Kind, Name: p.Name, Pause: showPause(p)} }),
 	}
 	place := s.cfg.Place(state.Factory)
 	if f.Links = place.Links; place.Home != nil {

@@ -10,6 +10,7 @@ import (
 	"triphammer/server/access"
 	"triphammer/server/api"
 	"triphammer/server/store"
+	"triphammer/server/terms"
 )
 
 // subjectCursor is the position where a page of subjects ended.
@@ -62,7 +63,7 @@ func (s *Server) tellNewest(ctx context.Context, c *call, shown []api.Subject) e
 			all, of = append(all, d), append(of, i)
 		}
 	}
-	told := each(all, showDelivery)
+	told := terms.Each(all, showDelivery)
 	for i := range told {
 		shown[of[i]].Newest = &told[i]
 	}
@@ -117,7 +118,7 @@ func (s *Server) subjectStory(ctx context.Context, c *call) (shown api.SubjectSt
 			if err != nil {
 				return shown, err
 			}
-			told[i].Belt = each(belt, showStage)
+			told[i].Belt = terms.Each(belt, showStage)
 		}
 	}
 	answers, err := access.Answers(ctx, runs...)
@@ -128,14 +129,14 @@ func (s *Server) subjectStory(ctx context.Context, c *call) (shown api.SubjectSt
 	if err != nil {
 		return shown, err
 	}
-	came := each(deliveries, showDelivery)
+	came := terms.Each(deliveries, showDelivery)
 	if c.Query("about") == "true" {
 		if err := errors.Join(s.tellAbout(ctx, c, deliveries, came), tellOfRuns(ctx, c, runs, told)); err != nil {
 			return shown, err
 		}
 	}
 	return api.SubjectStory{
-		Subject: name, Factories: each(in, showSubject), Story: chapters(came, told, pulls, each(answers, showAnswer), each(outputs, showOutput)),
+		Subject: name, Factories: terms.Each(in, showSubject), Story: chapters(came, told, pulls, terms.Each(answers, showAnswer), terms.Each(outputs, showOutput)),
 		Truncated: len(deliveries) == mostOfStory || len(runs) == mostOfStory || len(pulls) == mostOfStory,
 	}, nil
 }

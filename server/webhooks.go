@@ -13,6 +13,7 @@ import (
 	"triphammer/server/api"
 	"triphammer/server/authoring"
 	"triphammer/server/store"
+	"triphammer/server/terms"
 )
 
 func (s *Server) listWebhooks(_ context.Context, c *call) (api.List[api.Webhook], error) {
@@ -53,7 +54,7 @@ func (s *Server) notLive(c *call) (text string) {
 func (s *Server) webhook(c *call) (*applier.Webhook, error) {
 	name := c.Param("name")
 	all := s.webhooks(c)
-	names := each(all, func(w *applier.Webhook) string { return w.Def.Name })
+	names := terms.Each(all, func(w *applier.Webhook) string { return w.Def.Name })
 	found := slices.DeleteFunc(all, func(w *applier.Webhook) bool { return w.UID != name && w.Def.Name != name })
 	switch len(found) {
 	case 0:

@@ -13,6 +13,7 @@ import (
 
 	"triphammer/server/api"
 	"triphammer/server/store"
+	"triphammer/server/terms"
 )
 
 // goSyntax is what an error for people has nowhere: values, types and layouts as Go writes them,
@@ -77,7 +78,7 @@ func TestErrorsInPlainWords(t *testing.T) {
 		if content == nil {
 			continue
 		}
-		each(propertiesOf(content.Schema.Value, 0), func(property string) struct{} {
+		terms.Each(propertiesOf(content.Schema.Value, 0), func(property string) struct{} {
 			for _, value := range []string{`"x"`, `1.5`, `null`, `[1]`, `{"a":{"x":[1]}}`} {
 				body := value
 				for _, name := range slices.Backward(strings.Split(property, ".")) {

@@ -7,11 +7,12 @@ import (
 
 	"triphammer/server/api"
 	"triphammer/server/store"
+	"triphammer/server/terms"
 )
 
 func (s *Server) listWorkers(ctx context.Context, c *call, _ *store.Store) (api.WorkerList, error) {
 	all, err := c.Workers(ctx)
-	return api.WorkerList{Workers: each(all, s.showWorker)}, err
+	return api.WorkerList{Workers: terms.Each(all, s.showWorker)}, err
 }
 
 // drainWorkers asks workers to start no more runs, or to start them again.
@@ -32,7 +33,7 @@ func (s *Server) drainWorkers(drain bool) func(context.Context, *call, *store.St
 			action = "worker.drain"
 		}
 		c.audit(action, name, "", strings.Join(ids, ", "))
-		return api.WorkerList{Workers: each(all, s.showWorker)}, nil
+		return api.WorkerList{Workers: terms.Each(all, s.showWorker)}, nil
 	}
 }
 

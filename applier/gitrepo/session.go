@@ -1,6 +1,7 @@
 package gitrepo
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -99,14 +100,10 @@ func (r *Remote) httpSession(ctx context.Context, client *http.Client, auth gith
 
 func (r *Remote) connectSSH(ctx context.Context) (*session, error) {
 	port := r.target.Port()
-	if port == "" {
-		port = "22"
-	}
+	port = cmp.Or(port, "22")
 	address := net.JoinHostPort(r.target.Hostname(), port)
 	user := r.target.User.Username()
-	if user == "" {
-		user = "git"
-	}
+	user = cmp.Or(user, "git")
 	config, closeAgent, err := r.sshConfig(ctx, user, address, r.Cache)
 	if err != nil {
 		return nil, err

@@ -2,6 +2,7 @@ package filter
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -108,12 +109,7 @@ func (e *evaluator) overlaps(set []scalar, at span) bool {
 	if e.Data[at.start] != '[' {
 		return e.contains(set, at)
 	}
-	for _, element := range e.elements(at) {
-		if e.contains(set, element) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(e.elements(at), func(element span) bool { return e.contains(set, element) })
 }
 
 func (e *evaluator) contains(set []scalar, at span) bool {
@@ -121,12 +117,7 @@ func (e *evaluator) contains(set []scalar, at span) bool {
 	if !ok {
 		return false
 	}
-	for _, s := range set {
-		if s.key == key {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(set, func(s scalar) bool { return s.key == key })
 }
 
 func (e *evaluator) scalarKey(at span) (key string, ok bool) {

@@ -1,6 +1,7 @@
 package signature
 
 import (
+	"cmp"
 	"fmt"
 	"net/http"
 	"slices"
@@ -140,9 +141,7 @@ func (s *Scheme) With(o Options) (*Scheme, error) {
 	}
 	if with.timed() && s.Generic() {
 		with.Tolerance = genericTolerance
-		if with.Time == "" {
-			with.Time = UnixSeconds
-		}
+		with.Time = cmp.Or(with.Time, UnixSeconds)
 	}
 	if o.Tolerance != nil {
 		with.Tolerance = time.Duration(*o.Tolerance) * time.Second

@@ -1,6 +1,7 @@
 package signature
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 )
@@ -65,9 +66,7 @@ func (s *Scheme) Guide() Guide {
 	} else {
 		g.Steps = s.derivedSteps()
 	}
-	if g.Source == "" {
-		g.Source = s.Source
-	}
+	g.Source = cmp.Or(g.Source, s.Source)
 	if g.First == "" {
 		for _, ask := range s.Asks() {
 			g.First += strings.ToUpper(ask[:1]) + ask[1:] + ". "

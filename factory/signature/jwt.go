@@ -229,9 +229,7 @@ func queryHash(method, address string) string {
 		return ""
 	}
 	path := strings.TrimSuffix(u.EscapedPath(), "/")
-	if path == "" {
-		path = "/"
-	}
+	path = cmp.Or(path, "/")
 	query := u.Query()
 	delete(query, "jwt")
 	var pairs []string

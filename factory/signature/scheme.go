@@ -1,6 +1,7 @@
 package signature
 
 import (
+	"cmp"
 	"fmt"
 	"net/http"
 	"slices"
@@ -128,25 +129,13 @@ var allSchemes = sync.OnceValue(func() []*Scheme {
 
 // complete fills in what a row leaves out.
 func (s *Scheme) complete() {
-	if s.Algorithm == "" {
-		s.Algorithm = HMACSHA256
-	}
-	if s.Key == "" {
-		s.Key = KeyText
-	}
-	if s.Encoding == "" {
-		s.Encoding = Hex
-	}
-	if s.Template == "" {
-		s.Template = "{body}"
-	}
-	if s.Proof == "" {
-		s.Proof = Derived
-	}
+	s.Algorithm = cmp.Or(s.Algorithm, HMACSHA256)
+	s.Key = cmp.Or(s.Key, KeyText)
+	s.Encoding = cmp.Or(s.Encoding, Hex)
+	s.Template = cmp.Or(s.Template, "{body}")
+	s.Proof = cmp.Or(s.Proof, Derived)
 	if s.timed() {
-		if s.Time == "" {
-			s.Time = UnixSeconds
-		}
+		s.Time = cmp.Or(s.Time, UnixSeconds)
 		if !slices.Contains(s.Options, "toleranceSeconds") {
 			s.Options = append(s.Options, "toleranceSeconds")
 		}

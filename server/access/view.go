@@ -44,9 +44,7 @@ func (v *View) only(asked string) (string, error) {
 	if asked != "" && !v.Touches(asked) {
 		return "", api.Refuse(api.NotAuthorized, "the key is for another factory", api.FieldProblem{Field: "factory", Message: asked})
 	}
-	if asked == "" {
-		asked = v.Factory
-	}
+	asked = cmp.Or(asked, v.Factory)
 	return asked, nil
 }
 

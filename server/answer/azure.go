@@ -1,6 +1,7 @@
 package answer
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -98,9 +99,7 @@ func azurePlace(e *native.Event, d native.Delivery) (Place, error) {
 	switch comment := e == e.Sender.Comment; {
 	case e.Name == "work_item", comment && r.Pull == nil:
 		p.Container, p.Kind, p.Thread = b.Containers.Project.ID, "item", numeral(r.OfItem)
-		if p.Thread == "" {
-			p.Thread = numeral(r.Item)
-		}
+		p.Thread = cmp.Or(p.Thread, numeral(r.Item))
 	case e.Name == "pull_request", comment:
 		about := &r.pull
 		if r.Pull != nil {

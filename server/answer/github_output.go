@@ -1,6 +1,7 @@
 package answer
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -40,9 +41,7 @@ type githubThing struct {
 
 func (g *githubThing) posted() (Posted, error) {
 	id := numeral(g.Number)
-	if id == "" {
-		id = numeral(g.ID)
-	}
+	id = cmp.Or(id, numeral(g.ID))
 	if id == "" {
 		return Posted{}, errNoID
 	}

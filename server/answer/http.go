@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/url"
 	"regexp"
+	"slices"
 	"strings"
 
 	"triphammer/factory/native"
@@ -119,12 +120,7 @@ func checkName(m Message) string { return "triphammer/" + oneLine(m.Automation, 
 // has tells whether a refusal's text has one of the words.
 func has(answer []byte, words ...string) bool {
 	answer = bytes.ToLower(answer)
-	for _, w := range words {
-		if bytes.Contains(answer, []byte(w)) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(words, func(w string) bool { return bytes.Contains(answer, []byte(w)) })
 }
 
 type call struct {

@@ -1,6 +1,7 @@
 package answer
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/json"
@@ -162,9 +163,7 @@ func linear(ctx context.Context, c *lookup.Client, api lookup.API, query string,
 		return err
 	}
 	code := answer.Errors.code()
-	if code == "" {
-		code = "an error of GraphQL"
-	}
+	code = cmp.Or(code, "an error of GraphQL")
 	switch sentence, rate := answer.Errors.explain(); {
 	case rate:
 		return lookup.Fail("answered "+code+": too many requests", false)

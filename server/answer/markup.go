@@ -2,6 +2,7 @@ package answer
 
 import (
 	"bytes"
+	"cmp"
 	"html"
 	"net/url"
 	"regexp"
@@ -211,9 +212,7 @@ func (r *reader) link(n ast.Node, address, label string, style span, all *[]span
 	address = html.UnescapeString(string(util.UnescapePunctuations([]byte(address))))
 	to := web(address)
 	inner := style
-	if inner.to == "" {
-		inner.to = to
-	}
+	inner.to = cmp.Or(inner.to, to)
 	from := len(*all)
 	r.spans(n, inner, all)
 	said := ""

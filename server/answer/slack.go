@@ -1,6 +1,7 @@
 package answer
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -80,9 +81,7 @@ func slackPlace(e *native.Event, d native.Delivery) (Place, error) {
 	if e == e.Sender.Click {
 		p.Team, p.Container, p.Thread, p.Item = b.Workspace.ID, b.Container.Channel, b.Container.Thread, b.Container.Ts
 	}
-	if p.Thread == "" {
-		p.Thread = p.Item
-	}
+	p.Thread = cmp.Or(p.Thread, p.Item)
 	if e.Name == "reaction_added" {
 		p.Container, p.Thread, p.Item = b.Event.Item.Channel, b.Event.Item.Ts, b.Event.Item.Ts
 	} else if b.Event.User != "" {
@@ -131,9 +130,7 @@ func slack(ctx context.Context, c *lookup.Client, api lookup.API, method string,
 	case code == "invalid_auth" || code == "not_authed" || code == "token_revoked" || code == "token_expired" || code == "account_inactive":
 		return lookup.Fail("answered "+code+": it does not take the secret of apiSecretName", false)
 	case code == "" || code == "internal_error" || code == "fatal_error" || code == "request_timeout" || code == "service_unavailable":
-		if code == "" {
-			code = "an error"
-		}
+		code = cmp.Or(code, "an error")
 		if r.Method == http.MethodGet {
 			return lookup.Fail("answered "+code, false)
 		}

@@ -1,6 +1,7 @@
 package answer
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -96,9 +97,7 @@ func teams(ctx context.Context, c *lookup.Client, api lookup.API) (*call, error)
 	}
 	api = address(api, "teams")
 	tenant := bot[1]
-	if tenant == "" {
-		tenant = "botframework.com"
-	}
+	tenant = cmp.Or(tenant, "botframework.com")
 	token, err := c.Remember("teams token", api, bot[2], func() (string, error) {
 		var answer struct {
 			Token string `json:"access_token"`

@@ -1,6 +1,7 @@
 package answer
 
 import (
+	"cmp"
 	"fmt"
 	"regexp"
 	"slices"
@@ -108,9 +109,7 @@ func layout(m Message, agent []block, pulls, why int) (all []block) {
 		first = append(first, span{text: " asks:"})
 	default:
 		outcome := oneLine(m.Outcome, maxName)
-		if outcome == "" {
-			outcome = "has ended"
-		}
+		outcome = cmp.Or(outcome, "has ended")
 		sentence := " " + outcome + "."
 		if reason != "" {
 			sentence = " " + outcome + ": " + reason

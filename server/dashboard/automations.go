@@ -12,6 +12,7 @@ import (
 
 	"triphammer/server/api"
 	"triphammer/server/store"
+	"triphammer/server/terms"
 )
 
 const anAutomation = "/factories/:name/automations/:automation"
@@ -199,10 +200,7 @@ func (v *Visit) automation(factory, name string) (found api.Automation, err erro
 	if err != nil {
 		return found, err
 	}
-	var names []string
-	for _, a := range list {
-		names = append(names, a.Name)
-	}
+	names := terms.Each(list, func(a api.Automation) string { return a.Name })
 	list = slices.DeleteFunc(list, func(a api.Automation) bool { return a.Name != name })
 	switch len(list) {
 	case 0:

@@ -271,10 +271,7 @@ func becameOf(d api.Delivery) Became {
 		}
 		return Became{r.Automation + " " + doing(r.State), more}
 	}
-	var parts []string
-	for _, r := range d.StartedRuns {
-		parts = append(parts, r.Automation+" "+doing(r.State))
-	}
+	parts := terms.Each(d.StartedRuns, func(r api.StartedRun) string { return r.Automation + " " + doing(r.State) })
 	return Became{plural(len(parts), "run"), strings.Join(parts, ", ")}
 }
 

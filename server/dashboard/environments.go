@@ -2,6 +2,7 @@ package dashboard
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"html/template"
 	"maps"
@@ -220,9 +221,7 @@ func repositoriesOf(keys json.RawMessage) (all []repository, ok bool) {
 			}
 		}
 		r := repository{Address: text["url"], Ref: text["ref"], Secret: text["secret"], Access: text["access"], Path: text["path"], was: was}
-		if r.Address == "" {
-			r.Address = text["owner"] + "/" + text["name"]
-		}
+		r.Address = cmp.Or(r.Address, text["owner"]+"/"+text["name"])
 		all = append(all, r)
 	}
 	return all, true

@@ -15,6 +15,7 @@ import (
 	"triphammer/server/api"
 	"triphammer/server/inert"
 	"triphammer/server/store"
+	"triphammer/server/terms"
 )
 
 // formRoutes are the pages and actions that automations, environments and agents share. The form
@@ -93,9 +94,7 @@ func (p *definitionForm) load(v *Visit, kind, of string) (err error) {
 		return err
 	}
 	p.File = p.there.Path
-	if p.Seen == "" {
-		p.Seen = p.there.Commit
-	}
+	p.Seen = cmp.Or(p.Seen, p.there.Commit)
 	return nil
 }
 
@@ -414,10 +413,7 @@ var (
 			if json.Unmarshal(raw, &values) != nil {
 				return "", false
 			}
-			var lines []string
-			for _, name := range slices.Sorted(maps.Keys(values)) {
-				lines = append(lines, name+"="+values[name])
-			}
+			lines := terms.Each(slices.Sorted(maps.Keys(values)), func(name string) string { return name + "=" + values[name] })
 			text := strings.Join(lines, "\n")
 			back, err := pairsOf(text)
 			return text, err == nil && maps.Equal(back, values)

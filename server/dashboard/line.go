@@ -1,6 +1,7 @@
 package dashboard
 
 import (
+	"cmp"
 	"fmt"
 	"html/template"
 	"strings"
@@ -49,9 +50,7 @@ func lineOf(r *api.Run, events []api.Event, now time.Time) (l line) {
 			}
 		case event.Phase:
 			name := pastNames[d.Name]
-			if name == "" {
-				name = d.Name
-			}
+			name = cmp.Or(name, d.Name)
 			done, ends = append(done, phase{name, time.Duration(d.DurationMS) * time.Millisecond, "past"}), append(ends, e.At)
 		case event.AgentStarted:
 			agent = e.At

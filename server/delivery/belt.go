@@ -361,10 +361,7 @@ func firstRuns(d *store.Delivery) (n int) {
 // automationsOf names the first few automations.
 func automationsOf(results []match.Result) string {
 	const shown = 5
-	var names []string
-	for _, r := range results[:min(len(results), shown)] {
-		names = append(names, r.Automation)
-	}
+	names := terms.Each(results[:min(len(results), shown)], func(r match.Result) string { return r.Automation })
 	if more := len(results) - shown; more > 0 {
 		names = append(names, fmt.Sprintf("and %d more", more))
 	}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"net/http"
 	"regexp"
+	"slices"
 	"strings"
 )
 
@@ -40,12 +41,7 @@ func cureOf(header http.Header, body []byte) string {
 func begins(prefixes ...string) func(http.Header, []byte) bool {
 	return func(_ http.Header, body []byte) bool {
 		body = bytes.TrimLeft(body, " \t\r\n")
-		for _, p := range prefixes {
-			if bytes.HasPrefix(body, []byte(p)) {
-				return true
-			}
-		}
-		return false
+		return slices.ContainsFunc(prefixes, func(p string) bool { return bytes.HasPrefix(body, []byte(p)) })
 	}
 }
 

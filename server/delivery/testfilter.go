@@ -137,10 +137,7 @@ func (s *Service) TestFilter(ctx context.Context, req TestRequest) (TestResult, 
 	}
 	def := revision.Definition.Automation(req.Automation)
 	if def == nil {
-		var names []string
-		for _, a := range revision.Definition.Automations {
-			names = append(names, a.Name)
-		}
+		names := terms.Each(revision.Definition.Automations, func(a *factory.Automation) string { return a.Name })
 		said := fmt.Sprintf("no automation %q is live in factory %q; %s", req.Automation, req.Factory, schema.OneOf(req.Automation, names))
 		return TestResult{}, fmt.Errorf("%w: %s", ErrBadTest, strings.TrimSuffix(said, "; "))
 	}

@@ -85,9 +85,7 @@ func clonesOf(repositories []task.Repository, work string) ([]*clone, error) {
 	taken := make(map[string]bool)
 	for _, r := range repositories {
 		name := r.Path
-		if name == "" {
-			name = strings.TrimSuffix(path.Base(strings.TrimRight(strings.ReplaceAll(r.URL, ":", "/"), "/")), ".git")
-		}
+		name = cmp.Or(name, strings.TrimSuffix(path.Base(strings.TrimRight(strings.ReplaceAll(r.URL, ":", "/"), "/")), ".git"))
 		if !filepath.IsLocal(name) || name == "." {
 			return nil, Never("the repository %s has no usable folder name: give it a path", r.URL)
 		}

@@ -1,6 +1,7 @@
 package inside
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -237,9 +238,7 @@ func (j *Job) furnish(f Folder) error {
 	defer func() { _ = home.Close() }()
 	for _, file := range j.Files {
 		mode := os.FileMode(file.Mode)
-		if mode == 0 {
-			mode = 0o600
-		}
+		mode = cmp.Or(mode, 0o600)
 		if err := home.MkdirAll(path.Dir(file.Path), 0o700); err != nil {
 			return err
 		}

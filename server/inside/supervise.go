@@ -12,6 +12,7 @@
 package inside
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -396,9 +397,7 @@ func (s *supervising) begin(st step) error {
 		return errors.New("the step before has not ended")
 	}
 	stdinName := st.Stdin
-	if stdinName == "" {
-		stdinName = os.DevNull
-	}
+	stdinName = cmp.Or(stdinName, os.DevNull)
 	stdin, err := os.Open(stdinName)
 	if err != nil {
 		return fmt.Errorf("opening the standard input: %w", err)

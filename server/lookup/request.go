@@ -2,6 +2,7 @@ package lookup
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -163,9 +164,7 @@ func (f *failure) explain(sentence string, rate bool) {
 	if rate {
 		f.text = fmt.Sprintf("answered %d: too many requests", f.status)
 		f.final = false
-		if f.after == 0 {
-			f.after = ratePause
-		}
+		f.after = cmp.Or(f.after, ratePause)
 	}
 }
 

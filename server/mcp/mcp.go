@@ -24,6 +24,7 @@ import (
 
 	"triphammer/server/api"
 	"triphammer/server/inert"
+	"triphammer/server/terms"
 )
 
 // API sends a request to the API of the server, as the caller. path begins below api.Base.
@@ -329,10 +330,7 @@ func (p *Peer) factory(ctx context.Context, named string) (string, error) {
 	if err := json.Unmarshal(text, &all); err != nil {
 		return "", err
 	}
-	var names []string
-	for _, f := range all.Entries {
-		names = append(names, f.Name)
-	}
+	names := terms.Each(all.Entries, func(f api.FactoryStatus) string { return f.Name })
 	if len(names) != 1 {
 		return "", fmt.Errorf("which factory? Give factory: %s", strings.Join(names, " or "))
 	}

@@ -2,6 +2,7 @@ package mcp
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -154,9 +155,7 @@ func pieceOf(text string, offset, length int) (piece, error) {
 	if offset < 0 || offset > len(text) {
 		return piece{}, fmt.Errorf("offset: the text has %d bytes", len(text))
 	}
-	if length == 0 {
-		length = defaultPiece
-	}
+	length = cmp.Or(length, defaultPiece)
 	if length < utf8.UTFMax || length > maxPiece {
 		return piece{}, fmt.Errorf("max_bytes is a number from %d to %d", utf8.UTFMax, maxPiece)
 	}

@@ -1,6 +1,7 @@
 package mcp
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -19,9 +20,7 @@ type transcriptOf struct {
 
 // transcript reads a page of a transcript, with as many of its events as an answer holds.
 func transcript(ctx context.Context, p *Peer, in transcriptOf) (json.RawMessage, error) {
-	if in.Limit == 0 {
-		in.Limit = 50
-	}
+	in.Limit = cmp.Or(in.Limit, 50)
 	query := struct {
 		After  int64    `json:"after,omitempty"`
 		Before int64    `json:"before,omitempty"`

@@ -19,6 +19,7 @@ import (
 	"triphammer/schema"
 	"triphammer/server/run/task"
 	"triphammer/server/store"
+	"triphammer/server/terms"
 	"triphammer/server/worker/harness"
 )
 
@@ -503,9 +504,5 @@ func environmentsOf(f *factory.Factory, lacked string) string {
 	if len(f.Environments) == 0 {
 		return fmt.Sprintf("defines none; add environments/%s.yaml", lacked)
 	}
-	var names []string
-	for _, e := range f.Environments {
-		names = append(names, e.Name)
-	}
-	return "has " + strings.Join(names, ", ")
+	return "has " + strings.Join(terms.Each(f.Environments, func(e *factory.Environment) string { return e.Name }), ", ")
 }

@@ -1,6 +1,7 @@
 package run
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -58,9 +59,7 @@ func NewScheduler(cfg SchedulerConfig) *Scheduler {
 	if cfg.Wake == nil {
 		cfg.Wake = func() {}
 	}
-	if cfg.Poll == 0 {
-		cfg.Poll = scheduleTime
-	}
+	cfg.Poll = cmp.Or(cfg.Poll, scheduleTime)
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}

@@ -2,6 +2,7 @@ package socket
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -55,9 +56,7 @@ func (m *Manager) open(ctx context.Context, t target) (*connection, error) {
 	ctx, cancel := context.WithTimeout(ctx, m.times.open)
 	defer cancel()
 	base := t.api
-	if base == "" {
-		base = native.ByProvider("slack").API
-	}
+	base = cmp.Or(base, native.ByProvider("slack").API)
 	address, err := m.ask(ctx, base, t.token)
 	if err != nil {
 		return nil, err

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"database/sql"
 	"errors"
 	"fmt"
@@ -156,9 +157,7 @@ func (s *Runs) guarded(tx *engine.Tx, r *NewRun, freed ...int64) (starts bool, e
 	}
 	reason := ""
 	most := r.MaxPerHour
-	if most == 0 {
-		most = s.maxPerHour.Load()
-	}
+	most = cmp.Or(most, s.maxPerHour.Load())
 	g := &guard{}
 	if most > 0 { // else nobody counts them, however many there are
 		if g, err = s.guardOf(tx, startsOf{Pausable: what}); err != nil {

@@ -218,9 +218,7 @@ func (s *Lines) goOn(tx *engine.Tx, id RunID, r *NewRun, live RunID) (behind boo
 			return false, err
 		}
 	}
-	if conversation == 0 {
-		conversation = id
-	}
+	conversation = cmp.Or(conversation, id)
 	err = tx.Exec(`INSERT INTO subject_conversations (factory, automation, subject, conversation_id) VALUES ($1, $2, $3, $4)
 		ON CONFLICT (factory, automation, subject) DO UPDATE SET conversation_id = excluded.conversation_id`, r.Factory, r.Automation, r.Subject, int64(conversation))
 	if err != nil || conversation == id {

@@ -2,6 +2,7 @@ package store
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"database/sql"
@@ -344,9 +345,7 @@ func scanRun(rows *sql.Rows) (*Run, error) {
 	if by.ID != 0 {
 		r.Schedule = &by
 	}
-	if r.ConversationID == 0 {
-		r.ConversationID = r.ID
-	}
+	r.ConversationID = cmp.Or(r.ConversationID, r.ID)
 	if r.State == held {
 		r.State = Queued
 		switch runAt {

@@ -127,9 +127,14 @@ func Many(thing string) string {
 
 // Words names all values of a kind, for an error or a description.
 func Words[T ~string](all []T) string {
-	words := make([]string, len(all))
+	return strings.Join(Each(all, func(one T) string { return string(one) }), ", ")
+}
+
+// Each has what a function makes of each entry of a list, in their order. It is never nil.
+func Each[T, R any](all []T, made func(T) R) []R {
+	list := make([]R, len(all))
 	for i, one := range all {
-		words[i] = string(one)
+		list[i] = made(one)
 	}
-	return strings.Join(words, ", ")
+	return list
 }

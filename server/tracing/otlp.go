@@ -2,6 +2,7 @@ package tracing
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/hex"
 	"encoding/json"
@@ -100,9 +101,7 @@ func Wanted() bool {
 // toCollector is the collector that the environment names.
 func toCollector(version string) (*collector, error) {
 	address := os.Getenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
-	if address == "" {
-		address = strings.TrimSuffix(os.Getenv("OTEL_EXPORTER_OTLP_ENDPOINT"), "/") + "/v1/traces"
-	}
+	address = cmp.Or(address, strings.TrimSuffix(os.Getenv("OTEL_EXPORTER_OTLP_ENDPOINT"), "/")+"/v1/traces")
 	if u, err := url.Parse(address); err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
 		return nil, fmt.Errorf("OTEL_EXPORTER_OTLP_ENDPOINT is no http or https address, such as http://localhost:4318")
 	}

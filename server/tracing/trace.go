@@ -1,6 +1,7 @@
 package tracing
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -106,9 +107,7 @@ func (t *Teller) trace(ctx context.Context, r *store.Run) ([]span, error) {
 		failed = "FAILED"
 	}
 	name := r.Automation
-	if name == "" {
-		name = r.CreatorName
-	}
+	name = cmp.Or(name, r.CreatorName)
 	to.add(parent, own, "run "+name, kindInternal, r.CreatedAt, r.FinishedAt, failed,
 		text("triphammer.factory", r.Factory), text("triphammer.automation", r.Automation), text("triphammer.run", r.ID.String()),
 		text("triphammer.state", string(r.State)), text("triphammer.subject", r.Subject), number("triphammer.attempts", r.Attempt),

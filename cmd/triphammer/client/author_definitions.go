@@ -19,6 +19,7 @@ import (
 	"triphammer/factory/edit"
 	"triphammer/schema"
 	"triphammer/server/api"
+	"triphammer/server/terms"
 )
 
 // definitionAuthor are the flags of the commands that make and change automations,
@@ -293,10 +294,7 @@ var environments = listing[api.AgentEnvironment]{
 	name:    func(e api.AgentEnvironment) string { return e.Name },
 	header:  []string{"NAME", "REPOSITORIES", "DESCRIPTION"},
 	row: func(_ io.Writer, e api.AgentEnvironment) term.Cells {
-		var from []string
-		for _, r := range e.Repositories {
-			from = append(from, r.URL)
-		}
+		from := terms.Each(e.Repositories, func(r api.AgentRepository) string { return r.URL })
 		return term.Cells{e.Name, term.Prose(strings.Join(from, ", ")), term.Prose(e.Description)}
 	},
 }

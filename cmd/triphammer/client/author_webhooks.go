@@ -1,6 +1,7 @@
 package client
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -19,6 +20,7 @@ import (
 	"triphammer/factory/signature"
 	"triphammer/schema"
 	"triphammer/server/api"
+	"triphammer/server/terms"
 )
 
 // webhookAuthor are the flags of the commands that make and change webhooks.
@@ -191,9 +193,7 @@ func (w *webhookAuthor) create(c *cobra.Command, name string) error {
 // if one is named.
 func (w *webhookAuthor) createHere(c *cobra.Command, cl *Client, req api.NewWebhook) error {
 	name := req.Secret.Name
-	if name == "" {
-		name = edit.SecretName(req.Name)
-	}
+	name = cmp.Or(name, edit.SecretName(req.Name))
 	req.SecretName = &name
 	if req.Secret.Later {
 		off := false
@@ -399,10 +399,7 @@ func (w *webhookAuthor) showMade(out io.Writer, made api.WebhookChange) {
 	t.Add("listening", strings.Join(made.Listeners, ", "))
 	_ = t.Write(out) // what follows fails too
 	if len(made.SharedWith) > 0 {
-		var others []string
-		for _, u := range made.SharedWith {
-			others = append(others, u.Kind+" "+u.Name)
-		}
+		others := terms.Each(made.SharedWith, func(u api.SecretUse) string { return u.Kind + " " + u.Name })
 		fmt.Fprintf(out, "The secret is also that of %s.\n", strings.Join(others, ", "))
 	}
 	switch {

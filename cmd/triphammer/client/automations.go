@@ -12,6 +12,7 @@ import (
 	"triphammer/cmd/triphammer/client/exit"
 	"triphammer/cmd/triphammer/client/term"
 	"triphammer/server/api"
+	"triphammer/server/terms"
 
 	"github.com/spf13/cobra"
 )
@@ -36,10 +37,7 @@ var automations = listing[api.Automation]{
 		if len(a.Warnings) > 0 {
 			state += " (!)"
 		}
-		var triggers []string
-		for _, t := range a.Triggers {
-			triggers = append(triggers, triggerText(t))
-		}
+		triggers := terms.Each(a.Triggers, func(t api.Trigger) string { return triggerText(t) })
 		return term.Cells{a.Name, state, a.EnvironmentID, term.Prose(strings.Join(triggers, "; ")), term.Prose(a.Path)}
 	},
 }

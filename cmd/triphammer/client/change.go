@@ -2,6 +2,7 @@ package client
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -148,9 +149,7 @@ func newText(c *cobra.Command, from string) (string, error) {
 // edited lets a person edit a text. kept is the file that has what they wrote.
 func edited(c *cobra.Command, name, text string) (written, kept string, err error) {
 	editor := os.Getenv("VISUAL")
-	if editor == "" {
-		editor = os.Getenv("EDITOR")
-	}
+	editor = cmp.Or(editor, os.Getenv("EDITOR"))
 	if editor == "" {
 		return "", "", exit.With(exit.Usage, "which editor? Set EDITOR, or write the file and use: triphammer definition put")
 	}

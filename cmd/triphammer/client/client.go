@@ -24,6 +24,7 @@ import (
 	"triphammer/cmd/triphammer/client/settings"
 	"triphammer/schema"
 	"triphammer/server/api"
+	"triphammer/server/terms"
 )
 
 // FactoryName is the name of the factory of a server that has only one. The name is part
@@ -82,10 +83,7 @@ func (cl *Client) only(ctx context.Context) (string, error) {
 	if err := cl.Get(ctx, "/status", &s); err != nil {
 		return "", err
 	}
-	var names []string
-	for _, f := range s.Factories {
-		names = append(names, f.Name)
-	}
+	names := terms.Each(s.Factories, func(f api.FactoryStatus) string { return f.Name })
 	if len(names) != 1 {
 		return "", exit.With(exit.Usage, "which factory? --factory %s", strings.Join(names, " or "))
 	}
@@ -409,10 +407,7 @@ func (cl *Client) likely(ctx context.Context, path string, err error) error {
 		if listErr != nil {
 			return err // which says enough
 		}
-		var ids []string
-		for _, one := range all {
-			ids = append(ids, fmt.Sprint(one[of.value]))
-		}
+		ids := terms.Each(all, func(one map[string]any) string { return fmt.Sprint(one[of.value]) })
 		hint := "triphammer " + noun + " list names the newest"
 		if near := schema.Nearest(id, ids); near != "" {
 			hint = fmt.Sprintf("did you mean %q?", near)

@@ -251,10 +251,7 @@ func contextListCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			all := []shownContext{}
-			for _, one := range saved.Contexts {
-				all = append(all, saved.show(one))
-			}
+			all := terms.Each(saved.Contexts, saved.show)
 			err = term.EmitList(c, all, func(s shownContext) string { return s.Name }, []string{"NAME", "SERVER", "FACTORY", "CURRENT"}, func(s shownContext) term.Cells {
 				return term.Cells{s.Name, term.Prose(s.Server), s.Factory, term.YesNo(s.Current)}
 			})

@@ -15,6 +15,7 @@ import (
 
 	"triphammer/cmd/triphammer/client/exit"
 	"triphammer/server/api"
+	"triphammer/server/terms"
 )
 
 // A context is a saved server: its address, the key for it, and the factory that commands
@@ -50,11 +51,7 @@ func (s *savedContexts) find(name string) (*savedContext, error) {
 }
 
 func (s *savedContexts) names() []string {
-	var names []string
-	for _, one := range s.Contexts {
-		names = append(names, one.Name)
-	}
-	return names
+	return terms.Each(s.Contexts, func(one savedContext) string { return one.Name })
 }
 
 // configFolder is where this program keeps what belongs to a person; empty if the person has

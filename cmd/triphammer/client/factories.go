@@ -1,6 +1,7 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -83,9 +84,7 @@ history" has what was applied.`,
 		if err != nil {
 			return err
 		}
-		if limit == 0 {
-			limit = 500
-		}
+		limit = cmp.Or(limit, 500)
 		var all api.List[api.FactoryCommit]
 		if err := cl.Get(c.Context(), fmt.Sprintf("/factories/%s/log?limit=%d", url.PathEscape(name), limit), &all); err != nil {
 			return err

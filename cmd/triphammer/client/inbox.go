@@ -1,6 +1,7 @@
 package client
 
 import (
+	"cmp"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -11,6 +12,7 @@ import (
 	"triphammer/cmd/triphammer/client/exit"
 	"triphammer/cmd/triphammer/client/term"
 	"triphammer/server/api"
+	"triphammer/server/terms"
 )
 
 func inboxCommand() *cobra.Command {
@@ -56,10 +58,7 @@ It is refused if that has changed since it was read, and if somebody has decided
 // asks is what an item asks of a person, in one line.
 func asks(i api.InboxItem) string {
 	text := term.Joined(": ", i.Title, i.Text)
-	var parts []string
-	for _, o := range i.Outputs {
-		parts = append(parts, term.Joined(" ", fmt.Sprintf("%d. %s", o.Number, o.Kind), o.Text))
-	}
+	parts := terms.Each(i.Outputs, func(o api.Output) string { return term.Joined(" ", fmt.Sprintf("%d. %s", o.Number, o.Kind), o.Text) })
 	return term.Joined(": ", text, strings.Join(parts, "; "))
 }
 
@@ -93,9 +92,7 @@ func decideCommand(decision, short, long string) *cobra.Command {
 			if shown != "" {
 				asked.Shown = shown
 			}
-			if asked.Shown == "" {
-				asked.Shown = "nothing" // the server says who has decided, or that nothing waits
-			}
+			asked.Shown = cmp.Or(asked.Shown, "nothing") // the server says who has decided, or that nothing waits
 			var done api.Decided
 			if err := cl.Call(c.Context(), http.MethodPost, at+"/decision", asked, &done); err != nil {
 				return err

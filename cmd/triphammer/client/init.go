@@ -16,6 +16,7 @@ import (
 	"triphammer/cmd/triphammer/client/exit"
 	"triphammer/examples"
 	"triphammer/schema"
+	"triphammer/server/terms"
 )
 
 //go:embed template
@@ -58,10 +59,7 @@ you name another:
 	c.Flags().Bool("yes", false, "ask nothing (there is nothing to ask yet)")
 	c.Flags().StringVar(&example, "example", "", "write this example")
 	_ = c.RegisterFlagCompletionFunc("example", func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
-		var all []string
-		for _, e := range examples.All() {
-			all = append(all, e.Name+"\t"+e.Description)
-		}
+		all := terms.Each(examples.All(), func(e examples.Example) string { return e.Name + "\t" + e.Description })
 		return all, cobra.ShellCompDirectiveNoFileComp
 	})
 	return c
@@ -90,10 +88,7 @@ Next:
 }
 
 func initExample(c *cobra.Command, name, dir string) error {
-	var names []string
-	for _, e := range examples.All() {
-		names = append(names, e.Name)
-	}
+	names := terms.Each(examples.All(), func(e examples.Example) string { return e.Name })
 	if !slices.Contains(names, name) {
 		hint := ""
 		if near := schema.Nearest(name, names); near != "" {

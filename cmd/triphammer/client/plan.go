@@ -245,10 +245,9 @@ func writePlanMarkdown(w io.Writer, a *api.PlanAnswer, prefix string) error {
 		fmt.Fprint(w, "\n| | what | name | changes |\n| --- | --- | --- | --- |\n")
 		for _, group := range PlanGroups(&a.Plan) {
 			for _, change := range group.Changes {
-				var keys []string
-				for _, v := range change.Values {
-					keys = append(keys, fmt.Sprintf("%s: %s → %s", v.Key, cmp.Or(v.Before, "-"), cmp.Or(v.After, "-")))
-				}
+				keys := terms.Each(change.Values, func(v applier.ValueChange) string {
+					return fmt.Sprintf("%s: %s → %s", v.Key, cmp.Or(v.Before, "-"), cmp.Or(v.After, "-"))
+				})
 				fmt.Fprintf(w, "| %s | %s | %s | %s |\n", group.verb, change.Kind, text(change.Name), text(strings.Join(keys, "; ")))
 			}
 		}
@@ -256,10 +255,7 @@ func writePlanMarkdown(w io.Writer, a *api.PlanAnswer, prefix string) error {
 	if len(a.BackTests) > 0 {
 		fmt.Fprint(w, "\n| automation | deliveries | runs before | runs after | examples |\n| --- | --- | --- | --- | --- |\n")
 		for _, b := range a.BackTests {
-			var examples []string
-			for _, id := range b.Started {
-				examples = append(examples, "+ "+id)
-			}
+			examples := terms.Each(b.Started, func(id string) string { return "+ " + id })
 			for _, id := range b.Stopped {
 				examples = append(examples, "- "+id)
 			}

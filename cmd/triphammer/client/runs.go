@@ -1,6 +1,7 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -133,9 +134,7 @@ func runStarters() []*cobra.Command {
 the runs before it in the conversation have ended. Without --message, the message is read from standard input.`,
 		RunE: WithServer(false, func(c *cobra.Command, args []string, cl *Client) error {
 			message := run.prompt
-			if message == "" {
-				message = "-"
-			}
+			message = cmp.Or(message, "-")
 			message, err := textOf(c, message)
 			if err != nil {
 				return err

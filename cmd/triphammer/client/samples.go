@@ -13,6 +13,7 @@ import (
 	"triphammer/cmd/triphammer/client/term"
 	"triphammer/factory/native"
 	"triphammer/factory/signature"
+	"triphammer/server/terms"
 )
 
 // FindSample finds a sample of a provider, which is a signature scheme or the name by which triggers know
@@ -34,19 +35,11 @@ func FindSample(provider, event string) (signature.Sample, error) {
 }
 
 func sampleProviders() []string {
-	var all []string
-	for _, s := range signature.Samples() {
-		all = append(all, s.Provider)
-	}
-	return slices.Compact(all)
+	return slices.Compact(terms.Each(signature.Samples(), func(s signature.Sample) string { return s.Provider }))
 }
 
 func sampleEvents(provider string) []string {
-	var all []string
-	for _, s := range signature.SamplesOf(provider) {
-		all = append(all, s.Event)
-	}
-	return all
+	return terms.Each(signature.SamplesOf(provider), func(s signature.Sample) string { return s.Event })
 }
 
 // subjectOf is what a sample is about; empty: its sender's events do not say so.

@@ -13,6 +13,7 @@ import (
 	"triphammer/factory/signature"
 	"triphammer/schema"
 	"triphammer/server/api"
+	"triphammer/server/terms"
 )
 
 func schemesCommand() *cobra.Command {
@@ -21,11 +22,7 @@ func schemesCommand() *cobra.Command {
 		Long: `List the senders whose signatures this server verifies. A likely scheme is known from one implementation alone, or disputed in a
 detail; the others are certain.`,
 		RunE: func(c *cobra.Command, _ []string) error {
-			var all []api.SignatureScheme
-			for _, s := range signature.All() {
-				all = append(all, api.ShowScheme(s))
-			}
-			return term.EmitList(c, all, func(s api.SignatureScheme) string { return s.Name },
+			return term.EmitList(c, terms.Each(signature.All(), api.ShowScheme), func(s api.SignatureScheme) string { return s.Name },
 				[]string{"NAME", "PROVIDER", "CERTAINTY", "ALGORITHM", "PROOF STANDS IN", "NAMED BY"}, func(s api.SignatureScheme) term.Cells {
 					headers := s.Headers
 					if len(headers) > 2 {

@@ -27,6 +27,7 @@ import (
 	"triphammer/factory/signature"
 	"triphammer/server/api"
 	"triphammer/server/secret"
+	"triphammer/server/terms"
 )
 
 // sendOptions are the flags of send.
@@ -410,10 +411,7 @@ func (m *Message) sendAll(c *cobra.Command, o *sendOptions, pause time.Duration)
 		}
 	}
 	if o.count > 1 {
-		var parts []string
-		for _, status := range slices.Sorted(maps.Keys(statuses)) {
-			parts = append(parts, fmt.Sprintf("%d with %d", statuses[status], status))
-		}
+		parts := terms.Each(slices.Sorted(maps.Keys(statuses)), func(status int) string { return fmt.Sprintf("%d with %d", statuses[status], status) })
 		fmt.Fprintf(c.ErrOrStderr(), "%d sent: %s\n", o.count, strings.Join(parts, ", "))
 	}
 	return all, nil

@@ -43,10 +43,7 @@ func statusCommand() *cobra.Command {
 			if err := cl.Get(c.Context(), "/status", &s); err != nil {
 				return err
 			}
-			var names []string
-			for _, f := range s.Factories {
-				names = append(names, f.Name)
-			}
+			names := terms.Each(s.Factories, func(f api.FactoryStatus) string { return f.Name })
 			return term.Emit(c, s, names, func(w io.Writer) error { return printStatus(w, s, cl.Offline) })
 		},
 	}

@@ -12,6 +12,7 @@ import (
 
 	"triphammer/cmd/triphammer/client/term"
 	"triphammer/server/api"
+	"triphammer/server/terms"
 )
 
 func workersCommand() *cobra.Command {
@@ -52,10 +53,7 @@ It lasts until they are resumed, also over restarts.`),
 func emitWorkers(c *cobra.Command, all []api.Worker) error {
 	return term.EmitList(c, all, func(w api.Worker) string { return w.ID },
 		[]string{"NAME", "STATE", "RUNS", "ISOLATION", "HOST", "VERSION", "LABELS", "LAST HEARD OF", "WHY"}, func(w api.Worker) term.Cells {
-			var labels []string
-			for _, key := range slices.Sorted(maps.Keys(w.Labels)) {
-				labels = append(labels, key+"="+w.Labels[key])
-			}
+			labels := terms.Each(slices.Sorted(maps.Keys(w.Labels)), func(key string) string { return key + "=" + w.Labels[key] })
 			name := w.Name
 			if len(w.Names) > 1 {
 				name = strings.Join(w.Names, ",")

@@ -14,6 +14,7 @@ import (
 	"triphammer/cmd/triphammer/client/exit"
 	"triphammer/cmd/triphammer/client/settings"
 	"triphammer/schema"
+	"triphammer/server/terms"
 )
 
 // configuration is the content of a --config file.
@@ -74,10 +75,7 @@ func flagValues(c *schema.Collector, n *schema.Node, flags *pflag.FlagSet, extra
 			}
 			c.Error(field.At, schema.UnknownField, hint, fmt.Sprintf("unknown key %q", field.Key))
 		case field.Value.Kind == schema.List:
-			var items []string
-			for _, item := range field.Value.Items {
-				items = append(items, item.Text)
-			}
+			items := terms.Each(field.Value.Items, func(item *schema.Node) string { return item.Text })
 			values[field.Key] = strings.Join(items, ",")
 		default:
 			values[field.Key] = field.Value.Text

@@ -2,6 +2,7 @@ package host
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -444,9 +445,7 @@ func (d *devServing) showCommand(ctx context.Context, f *factory.Factory, m *cli
 	}
 	fmt.Fprintf(out, "\nSend a delivery to %s:\n\n", m.Webhook.Name)
 	if m.Webhook.AuthMode == "signature" {
-		if file == "" {
-			file = "FILE"
-		}
+		file = cmp.Or(file, "FILE")
 		fmt.Fprintf(out, "  triphammer send %s --data %s --secret-file %s", gitrepo.ShellQuote(m.Webhook.Name), gitrepo.ShellQuote(d.in.dir), gitrepo.ShellQuote(file))
 		for _, name := range slices.Sorted(maps.Keys(m.Header)) {
 			if name != "X-Service-Delivery-Id" {

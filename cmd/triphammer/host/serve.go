@@ -29,6 +29,7 @@ import (
 	"triphammer/server/run"
 	"triphammer/server/secret"
 	"triphammer/server/store"
+	"triphammer/server/terms"
 	"triphammer/server/tracing"
 	"triphammer/server/worker"
 	"triphammer/server/worker/executor"
@@ -551,10 +552,7 @@ func (f *failures) all() error {
 // tellIsolation logs what walls the runs have (SPEC 14.3).
 func (s *serving) tellIsolation() {
 	name, lacking := s.in.runner().Isolation()
-	var why []string
-	for _, err := range lacking {
-		why = append(why, err.Error())
-	}
+	why := terms.Each(lacking, func(err error) string { return err.Error() })
 	switch name {
 	case "":
 		s.logger.Error("no run can start: no walls can be put around it", "problems", why)

@@ -16,6 +16,7 @@ import (
 	"triphammer/cmd/triphammer/client/exit"
 	"triphammer/cmd/triphammer/client/settings"
 	"triphammer/server/store"
+	"triphammer/server/terms"
 )
 
 // workerOptions is a process that executes runs, and serves nothing (SPEC 17.4).
@@ -172,10 +173,7 @@ func (w *workerOptions) unready(ctx context.Context) string {
 		return "the store cannot be written: " + err.Error()
 	}
 	if name, lacking := w.in.opt.runs.Executor.Isolation(); name == "" {
-		var why []string
-		for _, err := range lacking {
-			why = append(why, err.Error())
-		}
+		why := terms.Each(lacking, func(err error) string { return err.Error() })
 		return "no walls can be put around runs: " + strings.Join(why, "; ")
 	}
 	return w.in.worker.Short()

@@ -1,6 +1,7 @@
 package acp
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"regexp"
@@ -185,9 +186,7 @@ func (t *turn) allowed(u protocol.ToolCallUpdate, decision string) {
 	c.take(u)
 	t.show(string(u.ToolCallId), c)
 	request := c.command()
-	if request == "" {
-		request = c.name()
-	}
+	request = cmp.Or(request, c.name())
 	t.out.add(event.Permission{Request: request, Decision: decision})
 }
 

@@ -15,6 +15,7 @@
 package limits
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -124,9 +125,7 @@ func Or(l, otherwise task.Limits) task.Limits {
 	}
 	l.Memory, l.Processes = pick(l.Memory, otherwise.Memory), pick(l.Processes, otherwise.Processes)
 	l.Disk, l.Output = pick(l.Disk, otherwise.Disk), pick(l.Output, otherwise.Output)
-	if l.CPUs == 0 {
-		l.CPUs = otherwise.CPUs
-	}
+	l.CPUs = cmp.Or(l.CPUs, otherwise.CPUs)
 	return l
 }
 

@@ -143,18 +143,12 @@ func New(cfg Config) (*Executor, error) {
 			e.protected = append(e.protected, p)
 		}
 	}
-	if e.asked == "" {
-		e.asked = Auto
-	}
+	e.asked = cmp.Or(e.asked, Auto)
 	if !slices.Contains(Isolations(), e.asked) {
 		return nil, fmt.Errorf("the isolation %q is none of %s", e.asked, strings.Join(Isolations(), ", "))
 	}
-	if e.grace == 0 {
-		e.grace = DefaultGrace
-	}
-	if e.path == "" {
-		e.path = os.Getenv("PATH")
-	}
+	e.grace = cmp.Or(e.grace, DefaultGrace)
+	e.path = cmp.Or(e.path, os.Getenv("PATH"))
 	if e.now == nil {
 		e.now = time.Now
 	}

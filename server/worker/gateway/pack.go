@@ -3,6 +3,7 @@ package gateway
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"compress/zlib"
 	"crypto/sha1"
 	"crypto/sha256"
@@ -262,9 +263,7 @@ func applyDelta(base, delta []byte) ([]byte, error) {
 				}
 				delta = delta[1:]
 			}
-			if size == 0 {
-				size = 0x10000
-			}
+			size = cmp.Or(size, 0x10000)
 			if offset > len(base) || size > len(base)-offset {
 				return nil, errPack
 			}

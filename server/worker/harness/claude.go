@@ -1,6 +1,7 @@
 package harness
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"regexp"
@@ -340,9 +341,7 @@ func (p *claudeParser) result(l claudeLine) []event.Event {
 	r := event.Result{Failed: l.IsError || l.Subtype != "success", Turns: p.total.Turns}
 	if r.Failed {
 		said := l.Result
-		if said == "" {
-			said = strings.Join(l.Errors, "; ")
-		}
+		said = cmp.Or(said, strings.Join(l.Errors, "; "))
 		switch l.Subtype {
 		case "error_max_turns":
 			said = fmt.Sprintf("the budget of turns is used up: claude was stopped after %d (budget.turns of its environment or automation)", p.total.Turns)

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"database/sql/driver"
@@ -175,9 +176,7 @@ func PostgresConfig(address string) (*pgx.ConnConfig, error) {
 		"enable_seqscan": "off",
 		"jit":            "off", // what cannot use an index then looks worth compiling, which takes longer
 	} {
-		if config.RuntimeParams[name] == "" {
-			config.RuntimeParams[name] = value
-		}
+		config.RuntimeParams[name] = cmp.Or(config.RuntimeParams[name], value)
 	}
 	return config, nil
 }
