@@ -181,19 +181,19 @@ func answersOf(hook *applier.Webhook, a *applier.Automation, e *native.Event, d 
 
 // outputsOf is where what the agent of a run asks for is done; nil: its agent may ask for nothing.
 func (s *Service) outputsOf(hook *applier.Webhook, a *applier.Automation, e *native.Event, d *store.Delivery, body []byte) *store.OutputPlace {
-	switch {
-	case len(a.Def.Outputs) == 0:
+	if len(a.Def.Outputs) == 0 {
 		return nil
-	case d.TestBy != "":
-		return &store.OutputPlace{Detail: "a test changes nothing"} // what it is about may be a stranger's
 	}
-	sent, lacks := native.Delivery{Header: d.Headers, Body: body, Accounts: hook.Def.Accounts}, hook.NoCredential()
-	if hook.Def.APISecretName == "" {
-		return answer.Outputs(hook.UID, lacks, e, sent, a.Def.StartedBy)
+	o := &store.OutputPlace{Detail: "a test changes nothing"} // what it is about may be a stranger's
+	if d.TestBy == "" {
+		lacks, known := hook.NoCredential(), ""
+		if hook.Def.APISecretName == "" {
+			known = lacks
+		}
+		o = answer.Outputs(hook.UID, known, e, native.Delivery{Header: d.Headers, Body: body, Accounts: hook.Def.Accounts}, a.Def.StartedBy)
+		o.Detail = cmp.Or(o.Detail, lacks) // the agent may ask, and a trial shows for what
 	}
-	o := answer.Outputs(hook.UID, "", e, sent, a.Def.StartedBy)
-	o.Detail = cmp.Or(o.Detail, lacks) // the agent may ask, and a trial shows for what
-	if a.Def.Approval.Outputs || s.cfg.ApproveOutputs {
+	if a.Def.Approval.Outputs || s.cfg.ApproveOutputs { // pushes wait, whatever becomes of the rest
 		o.Waits = a.Def.Approval.Timeout
 	}
 	return o

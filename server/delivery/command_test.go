@@ -8,6 +8,7 @@ import (
 	"testing/fstest"
 
 	"triphammer/applier"
+	"triphammer/factory/match"
 	"triphammer/factory/signature"
 	"triphammer/server/store"
 )
@@ -104,5 +105,33 @@ func TestReplyInHTML(t *testing.T) {
 				t.Errorf("%+v, %v", r, err)
 			}
 		})
+	}
+}
+
+// TestApproveAllOutputs: with --approve-outputs, pushes wait also of a run whose event has nothing that could be
+// asked of its sender, and of a test (SPEC 26.1).
+func TestApproveAllOutputs(t *testing.T) {
+	f := newFixture(t)
+	f.cfg.ApproveOutputs = true
+	built, err := applier.Build(t.Context(), applier.BuildInput{Factory: "default", Secrets: secretS("s"), Tree: fstest.MapFS{
+		"factory.yaml":       {Data: []byte("schemaVersion: v1alpha1\nname: x\n")},
+		"webhooks/hook.yaml": {Data: []byte("secretName: S\nauthMode: signature\nsignatureScheme: github\n")},
+		"automations/on.md":  {Data: []byte("---\ntriggers: [{provider: github, event: issue_created}]\noutputs: {comment: {}}\n---\nDo it.\n")},
+	}})
+	if err != nil || built.Revision == nil || built.Diagnostics.HasErrors() {
+		t.Fatalf("%v, %+v", err, built)
+	}
+	f.live.Swap(built.Revision)
+	hook := built.Revision.Webhooks[0]
+	for _, by := range []string{"", "ada"} {
+		body := []byte(`{"action":"opened","issue":{"number":1}}`)
+		sent := match.Delivery{Headers: map[string]string{"X-Github-Event": "issues"}, Body: body}
+		matched, _, err := hook.Index.Match(sent, nil)
+		if err != nil || len(matched) != 1 {
+			t.Fatal(matched, err)
+		}
+		if o := f.outputsOf(hook, hook.Automations[0], matched[0].Event, &store.Delivery{Headers: sent.Headers, TestBy: by}, body); o.Waits == 0 || o.Detail == "" {
+			t.Errorf("%+v", o)
+		}
 	}
 }

@@ -100,6 +100,9 @@ type Outputs struct {
 // does not.
 func (s *Outputs) Approve(wait time.Duration) { s.approval.Store(int64(wait)) }
 
+// Approval is for how long what agents ask for waits, as Approve has it.
+func (s *Outputs) Approval() time.Duration { return time.Duration(s.approval.Load()) }
+
 // place records where the outputs of a new run go, and the run to whose question it is the reply.
 func (s *Outputs) place(tx *engine.Tx, id RunID, p *OutputPlace, answers RunID) error {
 	if p == nil {
@@ -141,7 +144,7 @@ func (s *Outputs) ofRun(tx *engine.Tx, id RunID, all []NewOutput) error {
 	}
 	asks := p.Thread() != "" && slices.ContainsFunc(all, func(o NewOutput) bool { return o.Kind == output.Ask })
 	status, due := OutputPending, micros(s.Now())
-	wait := cmp.Or(time.Duration(waits)*time.Microsecond, time.Duration(s.approval.Load()))
+	wait := cmp.Or(time.Duration(waits)*time.Microsecond, s.Approval())
 	switch {
 	case asks:
 		status, due, wait, p.Detail = OutputNone, 0, 0, "discarded: the run asked a question instead"

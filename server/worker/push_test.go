@@ -8,6 +8,7 @@ import (
 
 	"triphammer/applier/gitrepo/gittest"
 	"triphammer/factory"
+	"triphammer/schema/output"
 	"triphammer/server/run"
 	"triphammer/server/run/event"
 	"triphammer/server/secret"
@@ -42,10 +43,17 @@ func TestPushes(t *testing.T) {
 		{"a", "pull_request", opened, "-f HEAD:triphammer/fix", ""},
 		{"b", "pull_request", opened, "-f HEAD:repair", rewritten},
 		{"waits", "pull_request", opened, "HEAD:triphammer/waits", "this push waits until a person approves it"},
+		{"asks", "pull_request", opened, "HEAD:triphammer/asks", "this push waits until a person approves it"},
 	} {
+		w.store.Outputs.Approve(map[bool]time.Duration{true: time.Hour}[tt.automation == "asks"]) // --approve-outputs
+		waits := tt.automation == "waits" || tt.automation == "asks"
 		e := environment(fmt.Sprintf(`git fetch -q origin '+refs/heads/*:refs/remotes/origin/*'; git commit -q --allow-empty -m "$TRIPHAMMER_RUN_ID" && git push origin %s; git rev-parse HEAD`, tt.push))
 		e.Repositories = []factory.Repository{{URL: p.url, Secret: "FORGE"}}
-		n := w.newRun(run.Spec{Environment: e, Automation: tt.automation, Waits: map[bool]time.Duration{true: time.Hour}[tt.automation == "waits"]})
+		spec := run.Spec{Environment: e, Automation: tt.automation, Waits: map[bool]time.Duration{true: time.Hour}[tt.automation == "waits"]}
+		if tt.automation == "asks" {
+			spec.Outputs = output.Allowed{"comment": {}}
+		}
+		n := w.newRun(spec)
 		n.Source, n.Webhook = "GITHUB_WEBHOOK", "hook"
 		id := w.deliver(n, tt.event, tt.payload)
 		w.wants(w.finished(id), store.Succeeded, "")
@@ -63,8 +71,8 @@ func TestPushes(t *testing.T) {
 			}
 			continue
 		}
-		if told := strings.Contains(belt, "; pushes refused: 1"); arrived || !strings.Contains(said, tt.want) || told != (tt.want != "read-only" && tt.automation != "waits") ||
-			strings.Contains(belt, "pushes that wait for a person: 1") != (tt.automation == "waits") {
+		if told := strings.Contains(belt, "; pushes refused: 1"); arrived || !strings.Contains(said, tt.want) || told != (tt.want != "read-only" && !waits) ||
+			strings.Contains(belt, "pushes that wait for a person: 1") != waits {
 			t.Errorf("%+v: arrived %v, told %v: %s\n%s", tt, arrived, pushes, said, belt)
 		}
 	}
