@@ -75,6 +75,7 @@ var plannedVariants = map[string]variant{
 	"automation.retry.delaySeconds":               {with: object{"retry": object{"attempts": 2}}},
 	"automation.report":                           {values: []any{"thread", "check", []any{"thread", "check"}}},
 	"webhook.report":                              {with: object{"authMode": "signature", "signatureScheme": "github"}, values: []any{"thread", "check", []any{"thread", "check"}}},
+	"environment.cache":                           {with: object{"setupCommands": []any{"true"}, "cache": object{"paths": []any{"a"}, "files": []any{"b"}}}},
 	"environment.repositories[].secret":           {with: object{"repositories": []any{object{"url": "https://a.example/x.git"}}}},
 	"environment.repositories[].access":           {with: object{"repositories": []any{object{"url": "https://a.example/x.git", "secret": "S"}}}},
 	"automation.triggers[].schedule":              {with: object{"triggers": []any{object{"provider": "schedule", "event": "cron_fired"}}}, values: []any{object{"cron": "@daily"}, object{"cron": "@hourly"}}},

@@ -204,7 +204,7 @@ var schemaTexts = map[string]string{
 	"environment.services[].methods[]":    "Method.",
 	"environment.services[].paths":        "Paths below url that a run may ask for.",
 	"environment.services[].paths[]":      "Path, such as /issues/*/comments: * stands for a part without a slash, ** at the end for the rest.",
-	"environment.cache":                   "What the setup commands keep for later runs of the environment with the same lock files. Runs on code of an event only read it.",
+	"environment.cache":                   "What the setup commands keep for later runs of the environment with the same lock files. Runs on code of an event read it, and keep nothing.",
 	"environment.cache.paths":             "What is kept, below the agent's working directory, or with ~/ below its home. No credential belongs there: every run of the environment reads it.",
 	"environment.cache.paths[]":           "Path, such as node_modules or ~/.npm.",
 	"environment.cache.files":             "Lock files below the working directory; another content of theirs is another cache.",
