@@ -44,7 +44,7 @@ func TestFilm(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	changing := regexp.MustCompile(`\b(run|dlv)_\w+|\d+`) // each time
+	changing := regexp.MustCompile(`\b(run_|dlv_|commit )\w+|\d+`) // each time
 	texts := func(svg string) (all []string) {
 		for _, m := range regexp.MustCompile(`<text[^>]*>(.*?)</text>`).FindAllStringSubmatch(svg, -1) {
 			all = append(all, changing.ReplaceAllString(m[1], "N"))
