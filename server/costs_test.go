@@ -72,9 +72,9 @@ func TestWhatCameOfRuns(t *testing.T) {
 	page := reader{f, f.signIn(f.link(f.key("m", "read", "runs", "operate", "manage")))}
 	page.shows("/runs?person="+url.QueryEscape("github:ada"), 200, "fix: Login <b>fails · acme/app#12", "github.com/acme/app/pull/13 , 1 file changed", "issue_created by github:ada")
 	page.shows("/runs?event=issue_created", 200, "fix: Login <b>fails · acme/app#12")
-	page.shows("/runs?event=push", 200, "No run is like that.")
+	page.shows("/runs?event=push", 200, "No run fits these filters.")
 	page.shows("/runs/"+l.RunID.String(), 200, "fix: Login <b>fails · acme/app#12", "Ended well")
-	page.shows("/costs", 200, "$0.25 for 1 run that ended, 1 of them well; they opened 1 pull request, which is $0.25 for each", "github:acme/app 1 1 1 0 70 $0.25", "github:ada 1 1 1 0 70 $0.25")
+	page.shows("/costs", 200, "$0.25 for 1 run that ended, 1 of them well; they opened 1 pull request: $0.25 for each", "github:acme/app 1 1 1 0 70 $0.25", "github:ada 1 1 1 0 70 $0.25")
 	sheet := page.get("/costs/table.csv")
 	if got := string(sheet.body); !strings.HasPrefix(got, "by,name,runs,succeeded,pull_requests,merged,merged_unchanged,tokens,cost_usd\nAutomation,fix,1,1,1,0,0,70,0.250000\nRepository,github:acme/app,1,1,1,0,0,70,0.250000\n") {
 		t.Errorf("the table is\n%s", got)

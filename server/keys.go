@@ -50,7 +50,7 @@ func (s *Server) createKey(ctx context.Context, c *call, all *store.Store) (show
 	if err != nil {
 		return shown, err
 	}
-	c.audit("key.create", made.Name, made.Factory, fmt.Sprintf("%s of %s, scopes %v", made.Kind, made.Owner, made.Scopes))
+	c.audit("key.create", made.Name, made.Factory, fmt.Sprintf("%s of %s, scopes %s", made.Kind, made.Owner, strings.Join(made.Scopes, ", ")))
 	shown = showKey(made)
 	shown.Key = token.Reveal()
 	return shown, nil

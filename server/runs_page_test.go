@@ -47,7 +47,7 @@ func (v reader) post(path string, form ...string) answer {
 
 // plain is the text of a page.
 func plain(body []byte) string {
-	text := html.UnescapeString(regexp.MustCompile(`<[^>]*>`).ReplaceAllString(string(body), " "))
+	text := html.UnescapeString(regexp.MustCompile(`<[^>]*>`).ReplaceAllString(strings.ReplaceAll(string(body), "<wbr>", ""), " "))
 	return strings.Join(strings.Fields(text), " ")
 }
 
@@ -293,7 +293,7 @@ func TestRunsPage(t *testing.T) {
 	v.shows("/runs", 200, "Today", "Failed 1", "it ran out of time")
 	for path, want := range map[string][2]string{ // what is there, and what is not
 		"/runs?state=FAILED": {mine, hooked}, "/runs?source=WEBHOOK": {hooked, mine}, "/runs?agent=fixer": {mine, hooked}, "/runs?q=hell": {mine, hooked},
-		"/runs?environment=default%2Fapp&since=24h": {mine, hooked}, "/runs?automation=a&state=nonsense": {hooked, mine}, "/runs?creator=nobody": {"No run is like that.", mine},
+		"/runs?environment=default%2Fapp&since=24h": {mine, hooked}, "/runs?automation=a&state=nonsense": {hooked, mine}, "/runs?creator=nobody": {"No run fits these filters.", mine},
 	} {
 		if got := string(v.shows(path, 200).body); !strings.Contains(got, want[0]) || strings.Contains(got, want[1]) {
 			t.Errorf("%s has not %s, or %s", path, want[0], want[1])
@@ -367,7 +367,7 @@ func TestRunActionsByRole(t *testing.T) {
 	id := f.create(f.key("k", "runs"), `{"prompt":"Go on.","config":{"environment_id":"e"}}`)
 	for role, may := range map[string]bool{"viewer": false, "operator": true, "manager": true} {
 		v := f.reader(role)
-		for path, offer := range map[string]string{"/runs/" + id: "Cancel…", "/runs": "Start a run…", "/schedules": "New schedule…"} {
+		for path, offer := range map[string]string{"/runs/" + id: "Cancel…", "/runs": "Start a run…", "/schedules": "New schedule"} {
 			if got := v.get(path); got.status != 200 || strings.Contains(plain(got.body), offer) != may {
 				t.Errorf("%s as %s: %d, %q offered: %t", path, role, got.status, offer, !may)
 			}

@@ -121,14 +121,14 @@ func TestSubjects(t *testing.T) {
 	at := "?subject=" + url.QueryEscape(name)
 	reader.shows("/subjects", 200, name, "web:other")
 	reader.shows("/subjects?text=OTHER", 200, "web:other")
-	reader.shows("/subjects?text=nothing", 200, "No subject is like this.")
+	reader.shows("/subjects?text=nothing", 200, "No subject fits this text.")
 	reader.shows("/subjects/story"+at, 200, name, "2 deliveries and 1 run", "at work or waiting", "A delivery to hook", "waits", "About it first")
 	reader.shows("/subjects/story?subject=web:nothing", 404)
 	reader.shows("/deliveries"+at, 200, name)
 	reader.shows("/deliveries/"+first, 200, "About "+name)
 	reader.shows("/runs"+at, 200, name)
 	reader.shows("/runs/"+started.RunID, 200, name)
-	reader.shows("/runs?subject=web:nothing", 200, "No run is like that.")
+	reader.shows("/runs?subject=web:nothing", 200, "No run fits these filters.")
 }
 
 // TestStoryAnswers: the story of a subject has what was told of its runs, and says first what needs a

@@ -71,6 +71,7 @@ func TestPages(t *testing.T) {
 const neutral = `(address, folder) => {
 	const all = [[address, 'https://hammer.example.com'], [folder + '/data', '/var/lib/triphammer'],
 		[/[\d.]+ [GT]B of [\d.]+ [GT]B are free(, and [\d,]+ inodes)?/g, '212.4 GB of 256 GB are free']];
+	for (const path of document.querySelectorAll('code:has(wbr)')) if (path.textContent.includes(folder)) path.textContent += ''; // one text again
 	for (const walk = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT); walk.nextNode();) {
 		const node = walk.currentNode;
 		let text = node.data;

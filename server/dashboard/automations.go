@@ -126,6 +126,12 @@ type Automation struct {
 	kept
 }
 
+// Heading is the heading of a run without the name of the automation, if anything else is left.
+func (a Automation) Heading(r api.Run) string {
+	full := headingOf(r)
+	return cmp.Or(strings.TrimLeft(strings.TrimPrefix(full, a.Automation.Name), ": ·"), full)
+}
+
 // want is a trigger of the file in words.
 type want struct {
 	Text       string
@@ -308,11 +314,14 @@ var automationEdit = parse("automation_edit")
 func (AutomationForm) template() *template.Template { return automationEdit() }
 
 func automationForm(v *Visit) (page AutomationForm, err error) {
-	page.Webhook = v.Query("webhook")
+	page.Webhook, page.Env = v.Query("webhook"), v.Query("environment")
 	if err = page.begin(v, "automation"); err != nil {
 		return page, err
 	}
 	if err = page.offer(v); err != nil || page.New {
+		if page.Env != "" && page.Webhook == "" && len(page.Webhooks) == 1 {
+			page.Webhook = page.Webhooks[0] // who comes from an environment has made both
+		}
 		return page, err
 	}
 	var keys struct {

@@ -222,5 +222,5 @@ type SetCookie struct {
 
 // breakable is a path that prefers line breaks after slashes to line breaks within names.
 func breakable(path string) template.HTML {
-	return template.HTML(strings.ReplaceAll(template.HTMLEscapeString(path), "/", "/<wbr>"))
+	return template.HTML(strings.NewReplacer("//", "//", "/", "/<wbr>").Replace(template.HTMLEscapeString(path)))
 }

@@ -121,7 +121,7 @@ func (v *Visit) needs(page Page, stats api.Stats) (needs []Need, err error) {
 			for _, p := range f.Paused {
 				kind := p.Kind
 				needs = append(needs, Need{
-					Kind: "warn", Title: page.Of(f.Name, p.Name) + " is paused by " + p.By, Text: p.Reason + until(p.Until),
+					Kind: "warn", Title: page.Of(f.Name, p.Name) + " is paused by " + p.By, Text: strings.TrimSpace(sentence(p.Reason) + " " + sentence(strings.TrimPrefix(until(p.Until), ", "))),
 					Action: "Look, then resume", Link: page.In(f.Name, "/"+kind+"s/"+named(p.Name)),
 				})
 			}
@@ -187,7 +187,7 @@ func failures(page Page, runs []api.Run) (needs []Need) {
 	}
 	for _, g := range all[:min(len(all), mostFailures)] {
 		r := g.newest
-		n := Need{Kind: "fail", Title: r.Title + " failed", Text: r.StatusMessage, Action: "See why", Link: page.To("/runs/" + url.PathEscape(r.RunID))}
+		n := Need{Kind: "fail", Title: r.Title + " failed", Text: sentence(r.StatusMessage), Action: "See why", Link: page.To("/runs/" + url.PathEscape(r.RunID))}
 		if g.count > 1 {
 			n.Title = fmt.Sprintf("%s failed %d times, first %s UTC", page.Of(r.Factory, r.Automation), g.count, g.oldest.CreatedAt.UTC().Format("15:04"))
 			if len(runs) == mostFailed {

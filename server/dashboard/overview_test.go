@@ -21,7 +21,7 @@ func TestFailures(t *testing.T) {
 	}
 	want := []string{
 		"charge failed 3 times, first 09:20 UTC | The newest: why r1 | /runs?automation=charge&since=24h&state=FAILED",
-		"Title of r3 failed | why r3 | /runs/r3", "Title of r4 failed | why r4 | /runs/r4", "Title of r6 failed | why r6 | /runs/r6",
+		"Title of r3 failed | Why r3. | /runs/r3", "Title of r4 failed | Why r4. | /runs/r4", "Title of r6 failed | Why r6. | /runs/r6",
 	}
 	if strings.Join(got, "\n") != strings.Join(want, "\n") {
 		t.Errorf("it needs\n%s, want\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))

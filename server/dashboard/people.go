@@ -64,7 +64,7 @@ func (People) Scopes() [][2]string {
 	return [][2]string{
 		{store.ScopeRuns, "create, read and cancel runs"},
 		{store.ScopeRead, "read everything"},
-		{store.ScopeOperate, "both, and tests, replay, pause, apply, pin"},
+		{store.ScopeOperate, "runs and read, and also test, replay, pause, approve, apply and pin"},
 		{store.ScopeManage, "everything"},
 	}
 }

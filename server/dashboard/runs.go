@@ -87,6 +87,16 @@ func (l RunList) Views() (all []RunView) {
 	return all
 }
 
+// Waiting says how many of all runs wait, to go on after how many are at work.
+func (l RunList) Waiting() (text string) {
+	for _, state := range []store.RunState{store.Queued, store.Blocked} {
+		if n := l.Counts.States[string(state)]; n > 0 && !l.Filtered() {
+			text += ", " + number(n) + " " + strings.ToLower(runState(string(state)).Word)
+		}
+	}
+	return text
+}
+
 // Filter is the value of a filter.
 func (l RunList) Filter(name string) string { return l.Filters.Get(name) }
 

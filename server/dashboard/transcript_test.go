@@ -186,8 +186,8 @@ func TestLine(t *testing.T) {
 		now               float64
 		want              string
 	}{
-		{"SUCCEEDED", 2, 65, phases, 100, "queued 2 s soft, prepared 1 s past, cloned 1 s past, agent 1 min 0 s f-ok, collected 1 s past"},
-		{"FAILED", 2, 65, phases, 100, "queued 2 s soft, prepared 1 s past, cloned 1 s past, agent 1 min 0 s f-fail, collected 1 s past"},
+		{"SUCCEEDED", 2, 65, phases, 100, "queued 2 s soft, prepared 1 s past, cloned 1 s past, agent 1 min f-ok, collected 1 s past"},
+		{"FAILED", 2, 65, phases, 100, "queued 2 s soft, prepared 1 s past, cloned 1 s past, agent 1 min f-fail, collected 1 s past"},
 		{"CANCELLED", 2, 3, phases[:1], 100, "queued 2 s soft, ended 1 s past"},
 		{"FAILED", 2, 4, phases[:2], 100, "queued 2 s soft, prepared 1 s past, cloned 1 s f-fail"},
 		{"INPROGRESS", 2, 0, phases[:3], 14, "queued 2 s soft, prepared 1 s past, cloned 1 s past, agent 10 s f-run"},

@@ -62,7 +62,7 @@ func TestManyDefinitions(t *testing.T) {
 		"/automations":             {"10,000 automations", "1 to 50 of 10,000", `from=51"`, `href="/automations/an-automation-with-a-name-00049"`},
 		"/automations?from=9999":   {"9,999 to 10,000 of 10,000", "from=9949"},
 		"/automations?q=NAME-0042": {"an-automation-with-a-name-00420", "1 to 10 of 10"},
-		"/automations?q=nothing":   {"None is like this."},
+		"/automations?q=nothing":   {"Nothing fits this text."},
 		"/automations?from=-7":     {"1 to 50 of 10,000"},
 		"/webhooks":                {"300 webhooks take deliveries", "1 to 50 of 300", "10,000 in all"},
 		"/webhooks?q=hook-299":     {"hook-299"},

@@ -135,27 +135,27 @@ func listening(w *api.Webhook, automations []api.Automation) (found []api.Automa
 // deliveriesTo are the newest deliveries to a webhook.
 func (v *Visit) deliveriesTo(w *api.Webhook, n int) ([]api.Delivery, error) {
 	var list api.List[api.Delivery]
-	err := v.Get("/deliveries?"+url.Values{"webhook": {w.UID}, "factory": {w.Factory}, "limit": {strconv.Itoa(n)}}.Encode(), &list)
+	err := v.Get("/deliveries?"+url.Values{"webhook": {w.UID}, "factory": {w.Factory}, "limit": {strconv.Itoa(n)}, "about": {"true"}}.Encode(), &list)
 	return list.Entries, err
 }
 
 // Webhook is the page of a webhook.
 type Webhook struct {
 	Page
-	Webhook    api.Webhook
-	State      state
-	Setup      api.WebhookSetup
-	Scheme     *api.SignatureScheme // nil if the webhook verifies no signatures
-	Secret     *api.Secret          // nil if the person may not see it
-	Waiting    []api.PendingSecret  // secrets that the sender gave and nobody has confirmed
-	Listens    []api.Automation
-	Deliveries []api.Delivery
-	First      bool             // the page was opened before the first delivery, and shows deliveries as they come
-	Day        api.WebhookStats // figures of the last 24 hours
-	Since      time.Time        // beginning of these 24 hours
-	Counting   bool             // not all deliveries are counted yet
-	File       Place
-	Test       webhookTest
+	Webhook  api.Webhook
+	State    state
+	Setup    api.WebhookSetup
+	Scheme   *api.SignatureScheme // nil if the webhook verifies no signatures
+	Secret   *api.Secret          // nil if the person may not see it
+	Waiting  []api.PendingSecret  // secrets that the sender gave and nobody has confirmed
+	Listens  []api.Automation
+	Rows     []api.Delivery   // the newest deliveries
+	First    bool             // the page was opened before the first delivery, and shows deliveries as they come
+	Day      api.WebhookStats // figures of the last 24 hours
+	Since    time.Time        // beginning of these 24 hours
+	Counting bool             // not all deliveries are counted yet
+	File     Place
+	Test     webhookTest
 }
 
 var webhookTemplate = parse("webhook")
@@ -187,10 +187,10 @@ func (p Webhook) Came() (came struct{ Accepted, Duplicates, Refused int64 }) {
 
 // After is the newest delivery that the page shows.
 func (p Webhook) After() string {
-	if len(p.Deliveries) == 0 {
+	if len(p.Rows) == 0 {
 		return ""
 	}
-	return p.Deliveries[0].ID
+	return p.Rows[0].ID
 }
 
 func webhookPage(v *Visit) (page Webhook, err error) {
@@ -228,10 +228,10 @@ func (v *Visit) webhook(factory, name string) (page Webhook, err error) {
 		return page, err
 	}
 	page.Listens = listening(w, automations)
-	if page.Deliveries, err = v.deliveriesTo(w, 8); err != nil {
+	if page.Rows, err = v.deliveriesTo(w, 8); err != nil {
 		return page, err
 	}
-	page.First = len(page.Deliveries) == 0 || v.Header.Get("HX-Request") != ""
+	page.First = len(page.Rows) == 0 || v.Header.Get("HX-Request") != ""
 	stats, err := v.stats(w.Factory, "")
 	if err != nil {
 		return page, err

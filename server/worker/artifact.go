@@ -219,7 +219,7 @@ func (k *keeper) link(a event.Artifact) (event.Artifact, error) {
 	case k.count >= maxArtifacts:
 		return a, omitted(fmt.Sprintf("a run can have %d artifacts", maxArtifacts))
 	}
-	if pullRequest.MatchString(u.Path) {
+	if pullRequest.MatchString(u.Path) && u.Fragment == "" { // a review or a comment has a fragment
 		a.Type = event.ArtifactPullRequest
 	}
 	a.Name = event.Line(a.Name, maxArtifactName/4)

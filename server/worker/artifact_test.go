@@ -69,6 +69,7 @@ func TestArtifacts(t *testing.T) {
 		{file("just", strings.Repeat("x", 1000)), "FILE", "just", "", "text/plain", strings.Repeat("x", 1000), ""},
 		{file("another", strings.Repeat("x", 900)), "FILE", "another", "", "", "", "the artifacts of a run can have"},
 		{link("One", "https://github.com/a/b/pull/1"), "PULL_REQUEST", "One", "https://github.com/a/b/pull/1", "", "", ""},
+		{link("A review", "https://github.com/a/b/pull/1#pullrequestreview-2"), "EXTERNAL_REFERENCE", "A review", "https://github.com/a/b/pull/1#pullrequestreview-2", "", "", ""},
 		{link("", "https://gitlab.example.com/g/s/p/-/merge_requests/2/diffs"), "PULL_REQUEST", "", "https://gitlab.example.com/g/s/p/-/merge_requests/2/diffs", "", "", ""},
 		{link("", "https://bitbucket.org/a/b/pull-requests/3"), "PULL_REQUEST", "", "https://bitbucket.org/a/b/pull-requests/3", "", "", ""},
 		{link("", "http://gitea.local:3000/a/b/pulls/4"), "PULL_REQUEST", "", "http://gitea.local:3000/a/b/pulls/4", "", "", ""},

@@ -59,7 +59,7 @@ func TestWords(t *testing.T) {
 		Took(999):        "999 ms",
 		Took(3204):       "3.2 s",
 		Took(59_949):     "59.9 s",
-		Took(59_960):     "1 min 0 s",
+		Took(59_960):     "1 min",
 		Took(108_400):    "1 min 48 s",
 		Took(7_500_000):  "2 h 5 min",
 		Took(-5):         "0 ms",
