@@ -188,10 +188,13 @@ func auditPage(v *Visit) (page Audit, err error) {
 	query, shown := url.Values{"limit": {"50"}}, url.Values{}
 	for _, name := range []string{"actor", "action", "object", "since", "until", "cursor"} {
 		if value := strings.TrimSpace(v.Query(name)); value != "" {
-			query.Set(name, value)
 			if name != "cursor" {
 				shown.Set(name, value)
 			}
+			if _, err := time.Parse(time.DateOnly, value); err == nil && (name == "since" || name == "until") {
+				value += "T00:00:00Z"
+			}
+			query.Set(name, value)
 		}
 	}
 	var entries api.List[api.AuditEntry]
