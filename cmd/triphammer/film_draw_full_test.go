@@ -93,9 +93,9 @@ func (f *film) pill(kind string, end, y int, word string) {
 // drawFilm is the film as an SVG: the thread on the left, the server on the right, and what happens below.
 func drawFilm(t *testing.T, s footage) string {
 	f := &film{known: make(map[string]bool)}
-	f.rect("page", 0, 0, 880, 510)
+	f.rect("page", 0, 0, 880, 550)
 	f.chapters("labelled", 0.9, "matched", 5.4, "at work", 7.9, "answered", 19.4, "merged", 23.0)
-	f.b.WriteString("<path class=\"rule\" d=\"M0 60.5H880M376.5 60V466M0 466.5H880\"/>\n")
+	f.b.WriteString("<path class=\"rule\" d=\"M0 60.5H880M376.5 60V506M0 506.5H880\"/>\n")
 	f.thread(s)
 	f.part(2.6, 7.9, func() { f.belt(s.delivery) })
 	f.part(7.9, 23, func() { f.work(t, s) })
@@ -105,10 +105,10 @@ func drawFilm(t *testing.T, s footage) string {
 		"The agent works on a branch. The tokens stay outside.", "The answer goes back to where the event came from.", "And what became of the pull request is known, too.",
 	} {
 		at := []float64{0, 2.6, 7.9, 19.2, 23, 0}
-		f.part(at[i], at[i+1], func() { f.text("caption", 24, 494, c) })
+		f.part(at[i], at[i+1], func() { f.text("caption", 24, 534, c) })
 	}
-	f.text("tiny dim end", 856, 494, "From a real server; GitHub and the model are played.")
-	return fmt.Sprintf(`<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 880 510" width="880" height="510" role="img" aria-labelledby="t">
+	f.text("tiny dim end", 856, 534, "From a real server; GitHub and the model are played.")
+	return fmt.Sprintf(`<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 880 550" width="880" height="550" role="img" aria-labelledby="t">
 <title id="t">An issue is labelled, answered and merged</title>
 <style>
 %stext{font:13px system-ui,-apple-system,"Segoe UI",sans-serif;fill:var(--ink);white-space:pre}
@@ -169,9 +169,13 @@ func (f *film) chapters(all ...any) {
 
 func clockOf(at time.Time) string { return at.UTC().Format("15:04:05") }
 
+// addressed is a link in Markdown.
+var addressed = regexp.MustCompile(`\[([^]]*)\]\([^)]*\)`)
+
 // said are the lines of a comment as people read them.
 func said(comment string) []string {
 	comment, _, _ = strings.Cut(comment, "<!--")
+	comment = addressed.ReplaceAllString(comment, "$1")
 	return strings.Split(strings.TrimSpace(strings.NewReplacer("**", "", "\\", "").Replace(comment)), "\n")
 }
 

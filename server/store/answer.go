@@ -54,6 +54,9 @@ const signPatience = 10 * time.Second
 // StartPatience is how long a run waits before its answer says what it waits for (SPEC 22.2).
 const StartPatience = time.Minute
 
+// pullPatience is how long the end of a run waits for the pull requests that the run asked for.
+const pullPatience = 30 * time.Second
+
 // Answer is what is told of a run in one place (SPEC 22), or of a delivery without a run.
 type Answer struct {
 	RunID      RunID // without a run, the delivery's id: ids of all kinds differ
@@ -202,6 +205,11 @@ func (s *Answers) decided(tx *engine.Tx, id RunID) error {
 	if err := tx.Exec(`UPDATE answers SET due_at = $1 WHERE run_id = $2 AND kind = 'thread' AND status = 'pending' AND next = 'start' AND posted <> ''`, micros(s.Now()), int64(id)); err != nil {
 		return err
 	}
+	return s.retell(tx, id)
+}
+
+// retell makes the end that was told of a run say what has changed since. It edits the text that stands there.
+func (s *Answers) retell(tx *engine.Tx, id RunID) error {
 	return tx.Exec(`UPDATE answers SET status = 'pending', next = 'end', due_at = $1, since = $1, attempts = 0, turn = turn + 1, updated_at = $1
 		WHERE run_id = $2 AND kind = 'thread' AND status = 'delivered' AND ended = 1 AND posted <> ''`, micros(s.Now()), int64(id))
 }
@@ -260,7 +268,7 @@ func (s *Answers) Of(ctx context.Context, runs ...RunID) ([]Answer, error) {
 
 // Due are answers that are to be sent now, of each webhook the first ones: ends before all others,
 // and those of the oldest runs first. A start is due when its run has started. An answer waits for
-// those of older runs in its place that are due.
+// those of older runs in its place that are due. An end waits a moment for pull requests, which it names.
 func (s *Answers) Due(ctx context.Context, perWebhook int) ([]Answer, error) {
 	return engine.List(ctx, s.DB, scanAnswer, "SELECT "+answerColumns+`, a.state FROM (
 		SELECT answers.*, coalesce(r.state, '') AS state, ROW_NUMBER() OVER (PARTITION BY webhook_uid
@@ -269,7 +277,8 @@ func (s *Answers) Due(ctx context.Context, perWebhook int) ([]Answer, error) {
 		WHERE due_at <> 0 AND (due_at <= $1 OR next = 'start' AND attempts = 0 AND uncertain = 0 AND said <> 'started' AND r.state NOT IN ('QUEUED', 'HELD'))
 		AND NOT EXISTS (SELECT 1 FROM answers b WHERE b.place_key = answers.place_key AND b.run_id < answers.run_id AND b.due_at <> 0
 			AND b.next IN ('end', 'mention'))
-	) a WHERE nth <= $2 ORDER BY nth, run_id`, micros(s.Now()), perWebhook)
+		AND NOT (next = 'end' AND since > $2 AND EXISTS (SELECT 1 FROM outputs o WHERE o.run_id = answers.run_id AND o.kind = 'createPullRequest' AND o.status = 'pending'))
+	) a WHERE nth <= $3 ORDER BY nth, run_id`, micros(s.Now()), micros(s.Now().Add(-pullPatience)), perWebhook)
 }
 
 // Begin takes the turn to send an answer, until a time. taken is false if another server has it, or

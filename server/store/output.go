@@ -321,7 +321,11 @@ func (s *Outputs) Save(ctx context.Context, o Output) error {
 		if r, err := output.Parse([]byte(o.Request)); err == nil {
 			title = r.Title
 		}
-		return s.store.Artifacts.insert(tx, &Artifact{RunID: o.RunID, Type: "PULL_REQUEST", Name: title, URL: o.Link(), CreatedAt: s.Now()})
+		err = s.store.Artifacts.insert(tx, &Artifact{RunID: o.RunID, Type: "PULL_REQUEST", Name: title, URL: o.Link(), CreatedAt: s.Now()})
+		if err == nil {
+			err = s.store.Answers.retell(tx, o.RunID) // it names the pull requests
+		}
+		return err
 	})
 }
 

@@ -28,7 +28,7 @@ func FindSample(provider, event string) (signature.Sample, error) {
 		}
 	}
 	events := sampleEvents(provider)
-	if events == nil {
+	if len(events) == 0 {
 		return signature.Sample{}, exit.With(exit.NotFound, "there is no sample of %q; there are samples of %s", provider, strings.Join(sampleProviders(), ", "))
 	}
 	return signature.Sample{}, exit.With(exit.NotFound, "there is no sample of %s's event %q; there are %s", provider, event, strings.Join(events, ", "))
