@@ -2,9 +2,13 @@ package client
 
 import (
 	"cmp"
+	"encoding/json"
 	"fmt"
+	"io"
+	"maps"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -62,6 +66,26 @@ func asks(i api.InboxItem) string {
 	return term.Joined(": ", text, strings.Join(parts, "; "))
 }
 
+// printRequest prints what the text of an output leaves out: an approval is of all that the agent asks for (SPEC 26.1).
+func printRequest(w io.Writer, o api.Output) {
+	var fields map[string]any
+	if err := json.Unmarshal(o.Request, &fields); err != nil {
+		return // a server sends no other
+	}
+	delete(fields, "kind")
+	for _, name := range slices.Sorted(maps.Keys(fields)) {
+		text, is := fields[name].(string)
+		if !is {
+			data, _ := json.Marshal(fields[name]) // what was read always encodes
+			text = string(data)
+		}
+		if is && strings.Contains(o.Text, text) {
+			continue
+		}
+		fmt.Fprintf(w, "  %s: %s\n", name, strings.ReplaceAll(text, "\n", "\n    "))
+	}
+}
+
 func decideCommand(decision, short, long string) *cobra.Command {
 	var reason, shown string
 	var number int64
@@ -73,15 +97,16 @@ func decideCommand(decision, short, long string) *cobra.Command {
 			if err := cl.Get(c.Context(), at, &r); err != nil {
 				return err
 			}
-			asked, what := api.Decide{Decision: decision, Shown: r.Undecided, Output: number, Reason: reason}, []string{}
+			asked, what := api.Decide{Decision: decision, Shown: r.Undecided, Output: number, Reason: reason}, new(strings.Builder)
 			if r.State == "BLOCKED" {
-				what = append(what, term.Joined(", for ", "the start of "+r.Title, r.Person))
+				fmt.Fprintf(what, "%sd: %s\n", decision, term.OneLine.Replace(term.Joined(", for ", "the start of "+r.Title, r.Person)))
 			}
 			for _, o := range r.Outputs {
 				if o.Approval == nil || o.Approval.Decision != "" || number != 0 && number != o.Number {
 					continue
 				}
-				what = append(what, term.Joined(": ", fmt.Sprintf("output %d, %s", o.Number, o.Kind), o.Text))
+				fmt.Fprintf(what, "%sd: %s\n", decision, term.OneLine.Replace(term.Joined(": ", fmt.Sprintf("output %d, %s", o.Number, o.Kind), o.Text)))
+				printRequest(what, o)
 				if number != 0 {
 					asked.Shown = o.Approval.Shown
 				}
@@ -97,11 +122,8 @@ func decideCommand(decision, short, long string) *cobra.Command {
 			if err := cl.Call(c.Context(), http.MethodPost, at+"/decision", asked, &done); err != nil {
 				return err
 			}
-			w := term.Printable{W: c.OutOrStdout()}
-			for _, one := range what {
-				fmt.Fprintf(w, "%s: %s\n", done.Decision, term.OneLine.Replace(one))
-			}
-			return nil
+			_, err := io.WriteString(term.Printable{W: c.OutOrStdout()}, what.String())
+			return err
 		}),
 	}
 	c.Flags().StringVar(&reason, "reason", "", "why, in one line")

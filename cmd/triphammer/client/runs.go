@@ -326,7 +326,16 @@ func printRun(w io.Writer, r api.Run) error {
 	for _, o := range r.Outputs {
 		asked.Add(o.Kind, o.Status, term.Prose(o.Text), term.Prose(term.Joined(" ", o.URL, o.Detail)))
 	}
-	return asked.Write(w)
+	if err := asked.Write(w); err != nil {
+		return err
+	}
+	for _, o := range r.Outputs {
+		if o.Status == "waiting" {
+			fmt.Fprintf(w, "\n%d. %s waits for a person:\n", o.Number, o.Kind)
+			printRequest(term.Printable{W: w}, o)
+		}
+	}
+	return nil
 }
 
 // whoReplies says whose reply to a question counts.

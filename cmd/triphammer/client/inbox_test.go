@@ -1,0 +1,25 @@
+package client
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"triphammer/cmd/triphammer/client/term"
+	"triphammer/server/api"
+)
+
+// TestPrintRequest: who approves reads all that an agent asks for, and no text of it passes for another line (SPEC 26.1).
+func TestPrintRequest(t *testing.T) {
+	for _, c := range []struct{ request, text, want string }{
+		{`{"kind":"comment","body":"Hello"}`, "Hello", ""},
+		{`{"kind":"createIssue","title":"T","body":"one\ntwo\u001b[2Jx\r","labels":["a"]}`, "T", "  body: one\n    two\\u001b[2Jx\n  labels: [\"a\"]\n"},
+		{`{"kind":"message","channel":"C1","body":"Hello"}`, "Hello", "  channel: C1\n"},
+	} {
+		var b strings.Builder
+		printRequest(term.Printable{W: &b}, api.Output{Request: json.RawMessage(c.request), Text: c.text})
+		if b.String() != c.want {
+			t.Errorf("%s: %q, want %q", c.request, b.String(), c.want)
+		}
+	}
+}
