@@ -45,6 +45,13 @@ var openAIChecks = map[string]func(*call, span) string{
 	// Routers of models have these: https://openrouter.ai/docs/api/reference/overview.
 	"plugins": func(*call, span) string { return "hosted tools (plugins)" },
 	"models":  func(*call, span) string { return "other models besides (models)" },
+	// https://openrouter.ai/docs/guides/routing/model-variants/online
+	"model": func(c *call, at span) string {
+		if name, _ := c.text(at); strings.Contains(name, ":online") {
+			return "hosted tools (:online)"
+		}
+		return ""
+	},
 }
 
 func openAIImage(c *call, at span) string {

@@ -143,6 +143,7 @@ func TestRefused(t *testing.T) {
 		{"responses", `{"model":"m","service_tier":"priority"}`, 403, "faster service"},
 		{"chat", `{"model":"m","n":2}`, 400, "n asks for more"},
 		{"chat", `{"model":"m","messages":[{"content":[{"image_url":{"url":"https://x"}}]}]}`, 403, "addresses"},
+		{"chat", `{"model":"openai/gpt:online"}`, 403, "hosted tools (:online)"},
 		{"chat", `{"model":"m","web_search_options":{}}`, 403, "hosted tools"},
 		{"other", `{"model":"m","models":["n"]}`, 403, "other models"},
 		{"chat", `{"model":"m","stream":true,"stream_options":[]}`, 400, "stream_options"},
