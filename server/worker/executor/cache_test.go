@@ -1,6 +1,7 @@
 package executor
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -38,7 +39,7 @@ echo runs' >dep/program; chmod 755 dep/program; ln -s file dep/link; ln -s /etc/
 	const agent = `cat state dep/link dep/closed/x ~/.tool/x; dep/program; readlink dep/out; stat -c '%Y %a' dep/file; stat -c %a dep/closed; [ state -nt dep/file ] && ls other 2>/dev/null
 echo poison | tee dep/file ~/.tool/x >/dev/null; for f in ../../../.cache/*/*; do echo poison >"$f"; done 2>/dev/null; true`
 	const content = "right\nkept\nhome\nruns\n/etc/passwd\n1000 644\n555\n"
-	for _, c := range []struct {
+	for i, c := range []struct {
 		name, want string
 		change     func(*task.Task)
 		kept       bool
@@ -59,7 +60,7 @@ echo poison | tee dep/file ~/.tool/x >/dev/null; for f in ../../../.cache/*/*; d
 			continue // nothing keeps its agents from the archives
 		}
 		r, work := newRecorder(), forge.task(agent)
-		work.RunID = "run_" + strings.ReplaceAll(c.name, " ", "-")
+		work.RunID = fmt.Sprintf("run_%d", i)
 		work.Setup, work.Cache = []string{setup}, &task.Cache{Scope: "f/e", Paths: []string{"dep", "missing", "~/.tool"}, Files: []string{"app.lock", "*/app.lock"}}
 		if c.change != nil {
 			c.change(work)
