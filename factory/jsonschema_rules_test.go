@@ -280,8 +280,8 @@ func schemaRules() map[string]object {
 		"environment.command":       {"examples": []any{[]any{"claude", "-p"}}},
 		"environment":               {"allOf": all(object{"if": has("cache"), "then": object{"required": []any{"setupCommands"}, "properties": object{"setupCommands": object{"minItems": 1}}}})},
 		"environment.cache":         {"examples": []any{object{"paths": []any{"~/.npm"}, "files": []any{"package-lock.json"}}}},
-		"environment.cache.paths[]": pattern(cachePath.String(), "a path below the working directory, or with ~/ below the home"),
-		"environment.cache.files[]": pattern(cacheFile.String(), "a path below the working directory"),
+		"environment.cache.paths[]": {"allOf": all(pattern(cachePath.String(), "a path below the working directory, or with ~/ below the home"))},
+		"environment.cache.files[]": {"allOf": all(pattern(cacheFile.String(), "a path below the working directory"))},
 		"environment.setupCommands": {"examples": []any{[]any{"npm ci"}}},
 		"environment.repositories[]": {"allOf": all(object{
 			"if":   has("url"),
