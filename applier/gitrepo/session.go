@@ -99,11 +99,9 @@ func (r *Remote) httpSession(ctx context.Context, client *http.Client, auth gith
 }
 
 func (r *Remote) connectSSH(ctx context.Context) (*session, error) {
-	port := r.target.Port()
-	port = cmp.Or(port, "22")
+	port := cmp.Or(r.target.Port(), "22")
 	address := net.JoinHostPort(r.target.Hostname(), port)
-	user := r.target.User.Username()
-	user = cmp.Or(user, "git")
+	user := cmp.Or(r.target.User.Username(), "git")
 	config, closeAgent, err := r.sshConfig(ctx, user, address, r.Cache)
 	if err != nil {
 		return nil, err

@@ -148,8 +148,7 @@ func newText(c *cobra.Command, from string) (string, error) {
 
 // edited lets a person edit a text. kept is the file that has what they wrote.
 func edited(c *cobra.Command, name, text string) (written, kept string, err error) {
-	editor := os.Getenv("VISUAL")
-	editor = cmp.Or(editor, os.Getenv("EDITOR"))
+	editor := cmp.Or(os.Getenv("VISUAL"), os.Getenv("EDITOR"))
 	if editor == "" {
 		return "", "", exit.With(exit.Usage, "which editor? Set EDITOR, or write the file and use: triphammer definition put")
 	}

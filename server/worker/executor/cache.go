@@ -1,7 +1,6 @@
 package executor
 
 import (
-	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -114,7 +113,13 @@ func (k *kept) use(key string) {
 		_ = os.Chtimes(filepath.Join(k.dir, key), now, now)
 		return
 	}
-	err := cmp.Or(k.err, errors.Join(k.file.Chmod(0o644), k.file.Sync(), os.Rename(k.file.Name(), filepath.Join(k.dir, key))))
+	err := k.err
+	if err == nil {
+		err = errors.Join(k.file.Chmod(0o644), k.file.Sync())
+	}
+	if err == nil {
+		err = os.Rename(k.file.Name(), filepath.Join(k.dir, key))
+	}
 	k.close()
 	if err = errors.Join(err, k.sweep()); err != nil {
 		k.logger.Warn("a cache of setup commands was not kept", "error", err)

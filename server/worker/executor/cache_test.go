@@ -2,12 +2,14 @@ package executor
 
 import (
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
+	"triphammer/server/inside"
 	"triphammer/server/run/event"
 	"triphammer/server/run/task"
 )
@@ -114,6 +116,18 @@ func TestCacheDamaged(t *testing.T) {
 		if exit, err := e.Start(t.Context(), work, r); err != nil || exit.Code != 0 || r.said("stdout") != "made\n" {
 			t.Fatal(exit, err, r.said("stdout"), r.said("stderr"))
 		}
+	}
+}
+
+// TestCacheTooLarge: an archive that was not written to its end is not kept.
+func TestCacheTooLarge(t *testing.T) {
+	k := &kept{dir: t.TempDir(), logger: slog.New(slog.DiscardHandler), may: true, sweep: func() error { return nil }}
+	k.write([]byte("some"))
+	k.size = inside.MaxCache
+	k.write([]byte("more"))
+	k.use(strings.Repeat("0", 64))
+	if left, err := os.ReadDir(k.dir); err != nil || len(left) > 0 {
+		t.Error(left, err)
 	}
 }
 
