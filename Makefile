@@ -88,12 +88,19 @@ loadtest: build ## Triphammer beside gin and Benthos under load, into bin/loadte
 sizing: ## what a load takes (servers, workers, store) and what gives out first, simulated (SIZINGFLAGS: docs/sizing.md)
 	$(GO) test -count=1 -run '^TestSizing$$' -v ./bench $(SIZINGFLAGS)
 
+# Go before 1.27 sometimes takes the end of FUZZTIME for a failure that no input has (golang.org/issue/75804):
+# what ends so is run once more.
 fuzz: ## run every fuzz target for FUZZTIME: a time or a number of executions (default 20s)
 	@for pkg in $$($(GO) list ./...); do \
 	  targets=$$($(GO) test -list '^Fuzz' $$pkg) || { echo "$$targets"; exit 1; }; \
 	  for target in $$(echo "$$targets" | grep '^Fuzz'); do \
 	    echo "fuzz $$pkg $$target $(FUZZTIME)"; \
-	    $(GO) test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 10x $$pkg || exit 1; \
+	    for try in 1 2; do \
+	      out=$$($(GO) test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 10x $$pkg 2>&1) && break; \
+	      case $$try$$out in 2*|*'Failing input'*) ;; *'context deadline exceeded'*) continue;; esac; \
+	      echo "$$out"; exit 1; \
+	    done; \
+	    echo "$$out"; \
 	  done; \
 	done
 
