@@ -14,8 +14,8 @@ import (
 )
 
 // TestTracing: with a collector in the environment, what the sender's trace led to is told: the delivery,
-// its run and the phases, in the trace that the sender names and that the run finds in its environment
-// (SPEC 27.4).
+// its run and the phases, in the trace that the sender names, that the run finds in its environment and
+// that messages about the run name (SPEC 27.4).
 func TestTracing(t *testing.T) {
 	t.Parallel()
 	got := make(chan string, 10)
@@ -25,11 +25,16 @@ func TestTracing(t *testing.T) {
 		_, _ = io.WriteString(w, "{}")
 	}))
 	defer collector.Close()
+	messages := make(chan *http.Request, 10)
+	there := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { messages <- r }))
+	defer there.Close()
 	w := newWorld(t, map[string]string{
-		"factory.yaml": factoryYAML, "webhooks/hook.yaml": "secretName: S\n", "automations/a.md": automationFile("hook", ""),
+		"factory.yaml": factoryYAML, "webhooks/hook.yaml": "secretName: S\nreport: {url: '" + there.URL + "/report', secretName: TELL}\n", "automations/a.md": automationFile("hook", ""),
 		"environments/env.yaml": "command: [sh, -c, 'echo parent $TRACEPARENT']\n",
 	})
-	w.startWith(func(cmd *exec.Cmd) { cmd.Env = append(cmd.Env, "OTEL_EXPORTER_OTLP_ENDPOINT="+collector.URL) })
+	w.run("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw", "secrets", "set", "TELL")
+	w.startWith(func(cmd *exec.Cmd) { cmd.Env = append(cmd.Env, "OTEL_EXPORTER_OTLP_ENDPOINT="+collector.URL) },
+		"--notify-url", there.URL+"/ends", "--notify-secret", "TELL", "--notify-runs", "SUCCEEDED")
 	const trace = "0af7651916cd43dd8448eb211c80319c"
 	sent := post(t, http.MethodPost, w.url("hook"), strings.NewReader("{}"), http.Header{"Authorization": {"Bearer " + testSecret}, "Traceparent": {"00-" + trace + "-b7ad6b7169203331-01"}})
 	if sent.status != http.StatusAccepted {
@@ -64,7 +69,19 @@ func TestTracing(t *testing.T) {
 	}
 	var all []api.Run
 	w.list(&all, "runs", "list")
-	if log := w.run("", "runs", "logs", all[0].RunID); !strings.Contains(log, "parent 00-"+trace+"-"+ids["run a"]+"-01") {
+	parent := "00-" + trace + "-" + ids["run a"] + "-01"
+	if log := w.run("", "runs", "logs", all[0].RunID); !strings.Contains(log, "parent "+parent) {
 		t.Errorf("the run does not find its span in TRACEPARENT:\n%s", log)
+	}
+	for told := make(map[string]bool); len(told) < 2; { // by the definition's address and by the server's own
+		select {
+		case m := <-messages:
+			told[m.URL.Path] = true
+			if got := m.Header.Get("Traceparent"); got != parent {
+				t.Errorf("a message to %s with the span %q, not %q", m.URL.Path, got, parent)
+			}
+		case <-time.After(time.Minute):
+			t.Fatalf("there were only messages to %v", told)
+		}
 	}
 }

@@ -103,7 +103,7 @@ func (t *Teller) Commits(cfg Commits) (changed func(applier.State), err error) {
 	if cfg.URL != "" {
 		c.messages = add("messages of "+cfg.Factory, func(ctx context.Context, n store.Notice) (int, error) {
 			_, id, _ := strings.Cut(n.Subject, " ")
-			return c.Post(ctx, id, t.now(), n.Body)
+			return c.Post(ctx, id, "", t.now(), n.Body)
 		})
 	}
 	t.workers = append(t.workers, func(ctx context.Context) { c.run(ctx, t) })

@@ -15,6 +15,8 @@ type Runs struct {
 	Hook
 	// Body makes the message about a run.
 	Body func(ctx context.Context, r *store.Run) ([]byte, error)
+	// Trace is the span that the message belongs to (Hook.Post).
+	Trace func(ctx context.Context, r *store.Run) string
 	// A run is reported if it ended in one of States and belongs to one of Automations. An
 	// empty list means all.
 	States, Automations []string
@@ -46,7 +48,7 @@ func (t *Teller) Runs(cfg Runs) {
 			if err != nil {
 				return 0, err
 			}
-			return cfg.Post(ctx, "msg_"+r.ID.String(), t.now(), body)
+			return cfg.Post(ctx, "msg_"+r.ID.String(), cfg.Trace(ctx, r), t.now(), body)
 		},
 		final: func(err error) bool { return errors.Is(err, answered(http.StatusGone)) },
 		tried: func(n store.Notice, status int, err error) {

@@ -70,6 +70,7 @@ func TestRuns(t *testing.T) {
 			cfg := tt.cfg
 			cfg.URL, cfg.Client = cmp.Or(cfg.URL, there.URL), client
 			cfg.Secret = func(context.Context) (string, error) { return signingKey, tt.signing }
+			cfg.Trace = func(context.Context, *store.Run) string { return "" }
 			cfg.Body = func(_ context.Context, r *store.Run) ([]byte, error) { return []byte(r.State), nil }
 			cfg.Retries = []time.Duration{time.Nanosecond, time.Nanosecond, time.Nanosecond}
 

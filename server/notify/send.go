@@ -26,8 +26,9 @@ type Hook struct {
 }
 
 // Post sends a message, and returns the status of the answer; 0: there was none. The id tells a receiver
-// that a message arrived twice. The error holds no part of the address but its origin.
-func (h *Hook) Post(ctx context.Context, id string, at time.Time, body []byte) (status int, err error) {
+// that a message arrived twice, and trace to which span of OpenTelemetry it belongs (SPEC 27.4); empty: to
+// none. The error holds no part of the address but its origin.
+func (h *Hook) Post(ctx context.Context, id, trace string, at time.Time, body []byte) (status int, err error) {
 	value, err := h.Secret(ctx)
 	if err != nil {
 		return 0, err
@@ -36,6 +37,9 @@ func (h *Hook) Post(ctx context.Context, id string, at time.Time, body []byte) (
 	r := signature.Request{Method: http.MethodPost, URL: h.URL, Header: http.Header{"Webhook-Id": {id}}, Body: body, Now: at}
 	if err := standard.Sign(value, &r); err != nil {
 		return 0, permanent{err}
+	}
+	if trace != "" {
+		r.Header.Set("Traceparent", trace)
 	}
 	_, status, err = request(ctx, h.Client, http.MethodPost, h.URL, r.Header, body)
 	return status, err

@@ -361,7 +361,7 @@ func (in *instance) wire() error {
 	dashboard.Now = Now
 	in.server, err = server.New(cfg)
 	if ends := in.opt.ends; err == nil && len(ends.States) > 0 {
-		ends.Secret, ends.Body = in.signer(in.opt.endsSecret, "--notify-secret"), in.server.RunNotice
+		ends.Secret, ends.Body, ends.Trace = in.signer(in.opt.endsSecret, "--notify-secret"), in.server.RunNotice, in.trace
 		in.teller.Runs(ends)
 	}
 	if err == nil && !in.opt.impatient { // a command tells nobody

@@ -12,6 +12,7 @@ import (
 	"triphammer/cmd/triphammer/client/exit"
 	"triphammer/server/notify"
 	"triphammer/server/store"
+	"triphammer/server/tracing"
 )
 
 // notificationFlags are the settings for reports about commits.
@@ -130,5 +131,21 @@ func (in *instance) tell(ctx context.Context, address, secretName, id string, r 
 		return 0, err
 	}
 	hook := notify.Hook{URL: address, Secret: in.signer(secretName, "report.secretName"), Client: in.tells}
-	return hook.Post(ctx, id, Now(), body)
+	return hook.Post(ctx, id, in.trace(ctx, r), Now(), body)
+}
+
+// trace is the value of traceparent for messages about a run: its span, with a collector of traces, or nothing.
+func (in *instance) trace(ctx context.Context, r *store.Run) string {
+	if !tracing.Wanted() {
+		return ""
+	}
+	var sent map[string]string
+	if r.DeliveryID != 0 {
+		d, err := in.store.Deliveries.Get(ctx, r.DeliveryID)
+		if err != nil {
+			return "" // deleted or damaged: the message matters more
+		}
+		sent = d.Headers
+	}
+	return tracing.Parent(r, sent)
 }
