@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -207,14 +208,20 @@ func (p *instance) unfinished() (n int) {
 // once (--max-runs), with so many queued behind them that are not run. list-p99-ms is how
 // long the first page of the list of runs takes meanwhile. server-cpu-ms and run-cpu-ms are
 // the processor time of one run, in the server and in the processes of the run; on a busy
-// machine they are steadier than the rate.
+// machine they are steadier than the rate. With traces, trace-cpu-ms is what the server needs for one run
+// afterwards, until a collector has all of them.
 func BenchmarkRunsPerSecond(b *testing.B) {
 	for _, c := range []struct {
 		isolation string
 		behind    int
-	}{{"none", 0}, {"kernel", 0}, {"kernel", 10_000}, {"sandbox", 0}} {
-		b.Run(fmt.Sprintf("%s/behind=%d", c.isolation, c.behind), func(b *testing.B) {
+		traces    bool
+	}{{"none", 0, false}, {"kernel", 0, false}, {"kernel", 0, true}, {"kernel", 10_000, false}, {"sandbox", 0, false}} {
+		b.Run(fmt.Sprintf("%s/behind=%d/traces=%v", c.isolation, c.behind, c.traces), func(b *testing.B) {
 			p := serveProgram(b, freeAddress(b))
+			traced := make(chan int, 1000)
+			if c.traces {
+				p.env = append(p.env, "OTEL_EXPORTER_OTLP_ENDPOINT="+collector(b, traced))
+			}
 			key := p.run("", p.bin, "keys", "create", "k", "--scope", "runs")
 			path := p.path("github")
 			body := pullRequest(1 << 10)
@@ -255,8 +262,25 @@ func BenchmarkRunsPerSecond(b *testing.B) {
 			if len(lists) > 0 {
 				b.ReportMetric(quantile(lists, 99), "list-p99-ms")
 			}
+			if c.traces {
+				for left := first; left > 0; left -= <-traced {
+				}
+				afterwards, _ := cpuTimes(b, p.cmd.Process.Pid)
+				b.ReportMetric((afterwards-ownThen).Seconds()*1000/runs, "trace-cpu-ms")
+			}
 		})
 	}
+}
+
+// collector is the address of a collector of OpenTelemetry, which says how many runs each request tells of.
+func collector(b *testing.B, traced chan<- int) string {
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		traced <- bytes.Count(body, []byte(`"name":"run `))
+		_, _ = io.WriteString(w, "{}")
+	}))
+	b.Cleanup(s.Close)
+	return s.URL
 }
 
 // BenchmarkTranscriptEvents is how many events of an agent a reader follows in a second, from

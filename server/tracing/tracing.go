@@ -24,7 +24,7 @@ const (
 	every = 5 * time.Second
 	// settle is how long after its end a run is told, so that its answers are told with it.
 	settle = 5 * time.Second
-	// most is how many runs are told at once.
+	// most is how many runs are told in one request.
 	most = 50
 	// report is the name under which the store keeps up to when runs are told. No factory can have it.
 	report = "traces told"
@@ -59,7 +59,10 @@ func (t *Teller) Run(ctx context.Context) error {
 		if err != nil && !failed {
 			t.Logger.Error("the collector of traces takes nothing; this is tried again", "error", err)
 		}
-		if failed = err != nil; !failed && to.After(from) {
+		if failed = err != nil; failed {
+			to = to.Add(-time.Microsecond) // other runs may have changed in the same one
+		}
+		if to.After(from) {
 			from = to
 			if err := t.Store.Applies.SetReport(ctx, report, []byte(from.Format(time.RFC3339Nano))); err != nil {
 				t.Logger.Error("it could not be kept up to when runs are traced: some may be traced twice", "error", err)
@@ -82,33 +85,39 @@ func (t *Teller) from(ctx context.Context) (time.Time, error) {
 	return time.Parse(time.RFC3339Nano, string(all[report]))
 }
 
-// tell tells of the runs that ended after a time, and returns the time up to which it has.
+// tell tells of the runs that ended after a time, a page of them at once, and returns the time up to which
+// it has. After an error, a run may be told again.
 func (t *Teller) tell(ctx context.Context, from time.Time, send func(context.Context, []span) error) (to time.Time, err error) {
 	q := store.RunQuery{States: []store.RunState{store.Succeeded, store.FailedRun, store.Cancelled}, UpdatedAfter: from, Sort: store.ByUpdated, Ascending: true, Limit: most}
-	runs, err := t.Store.Runs.List(ctx, q)
-	if err != nil {
-		return from, err
-	}
-	var spans []span
 	to = from
-	for _, r := range runs {
-		if r.FinishedAt.After(t.Now().Add(-settle)) {
-			break
+	for {
+		runs, err := t.Store.Runs.List(ctx, q)
+		if err != nil {
+			return to, err
 		}
-		if !r.FinishedAt.After(from) {
-			continue // it is told; its row has changed since
+		var spans []span
+		upTo, settled := to, true
+		for _, r := range runs {
+			if settled = r.FinishedAt.Before(t.Now().Add(-settle)); !settled {
+				break
+			}
+			if upTo = r.UpdatedAt; r.FinishedAt.Before(from.Add(-2 * settle)) {
+				continue // it is told; its row has changed since
+			}
+			of, err := t.trace(ctx, r)
+			if err != nil && !errors.Is(err, store.ErrDamaged) {
+				return to, err
+			}
+			spans = append(spans, of...)
 		}
-		if r.UpdatedAt.After(to) {
-			to = r.UpdatedAt
+		if len(spans) > 0 {
+			if err := send(ctx, spans); err != nil {
+				return to, err
+			}
 		}
-		of, err := t.trace(ctx, r)
-		if err != nil && !errors.Is(err, store.ErrDamaged) {
-			return from, err
+		if to = upTo; !settled || len(runs) < most {
+			return to, nil
 		}
-		spans = append(spans, of...)
+		q.After = q.Cursor(runs[most-1])
 	}
-	if len(spans) == 0 {
-		return to, nil
-	}
-	return to, send(ctx, spans)
 }

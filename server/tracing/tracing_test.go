@@ -25,27 +25,8 @@ import (
 // take it.
 func TestTrace(t *testing.T) {
 	at := time.Date(2026, 11, 26, 9, 0, 0, 0, time.UTC)
-	dir := t.TempDir()
-	key, err := secret.LoadOrCreateKey(filepath.Join(dir, "key"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	st, err := store.Open(t.Context(), store.Config{Path: filepath.Join(dir, "db"), URL: storetest.URL(t), Key: key, Now: func() time.Time { return at }})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = st.Close() })
 	const sent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
-	_, err = st.Deliveries.Record(t.Context(), &store.NewDelivery{
-		Payload: []byte("{}"), Runs: []store.NewRun{{Factory: "f", Automation: "fix", Source: store.SourceWebhook, Title: "fix"}},
-		Delivery: store.Delivery{
-			Factory: "f", Webhook: "hook", WebhookUID: "whk_1", Outcome: store.Accepted, Size: 2, ReceivedAt: at, Identity: store.Identity{Source: store.IdentitySender, Value: "1"},
-			Headers: map[string]string{Header: sent},
-		},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	st := recorded(t, &at, sent, store.NewRun{Factory: "f", Automation: "fix", Source: store.SourceWebhook, Title: "fix"})
 	at = at.Add(3 * time.Second)
 	leases, err := st.Leases.Claim(t.Context(), store.Claim{Worker: "w", Most: 1, Lease: time.Hour})
 	if err != nil || len(leases) != 1 {
@@ -92,10 +73,13 @@ func TestTrace(t *testing.T) {
 		t.Errorf("told before its answers: %v", told)
 	}
 	at = at.Add(settle + time.Second)
-	first := tell(began)
+	if to := tell(began); to != began {
+		t.Errorf("%v has passed, although nothing was taken", to)
+	}
 	again := len(told)
 	refuse = nil
-	if to := tell(began); to != first || len(told) != again || again == 0 {
+	first := tell(began)
+	if !first.After(began) || len(told) != again || again == 0 {
 		t.Errorf("%d spans are told again as %d", again, len(told))
 	}
 	names, run := make(map[spanID]string), ""
@@ -142,6 +126,75 @@ func TestTrace(t *testing.T) {
 	}
 	if tell(first); len(told) != 0 {
 		t.Errorf("told twice: %v", told)
+	}
+}
+
+// recorded is a store with one delivery, that has a traceparent and started the runs.
+func recorded(t *testing.T, at *time.Time, sent string, runs ...store.NewRun) *store.Store {
+	t.Helper()
+	dir := t.TempDir()
+	key, err := secret.LoadOrCreateKey(filepath.Join(dir, "key"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	st, err := store.Open(t.Context(), store.Config{Path: filepath.Join(dir, "db"), URL: storetest.URL(t), Key: key, Now: func() time.Time { return *at }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = st.Close() })
+	_, err = st.Deliveries.Record(t.Context(), &store.NewDelivery{
+		Payload: []byte("{}"), Runs: runs,
+		Delivery: store.Delivery{
+			Factory: "f", Webhook: "hook", WebhookUID: "whk_1", Outcome: store.Accepted, Size: 2, ReceivedAt: *at, Identity: store.Identity{Source: store.IdentitySender, Value: "1"},
+			Headers: map[string]string{Header: sent},
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return st
+}
+
+// TestTraceMany: all runs are told at once, also those that ended in one moment, and a collector that takes
+// a part of them gets the rest later.
+func TestTraceMany(t *testing.T) {
+	at := time.Date(2026, 11, 26, 9, 0, 0, 0, time.UTC)
+	began := at.Add(-time.Hour)
+	const number = 2*most + 20
+	var runs []store.NewRun
+	for i := range number {
+		runs = append(runs, store.NewRun{Factory: "f", Automation: fmt.Sprint("a", i), Source: store.SourceWebhook, Title: "x"})
+	}
+	st := recorded(t, &at, "", runs...)
+	all, err := st.Runs.List(t.Context(), store.RunQuery{Limit: number})
+	if err != nil || len(all) != number {
+		t.Fatal(len(all), err)
+	}
+	for _, r := range all {
+		if _, err := st.Runs.Stop(t.Context(), r.ID, store.StopCancel, "key:k"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	at = at.Add(settle + time.Second)
+	teller := &Teller{Store: st, Now: func() time.Time { return at }, Logger: slog.New(slog.DiscardHandler)}
+	told, requests, refused := make(map[string]bool), 0, errors.New("no")
+	send := func(_ context.Context, spans []span) error {
+		if requests++; requests == 2 {
+			return refused
+		}
+		for _, s := range spans {
+			if strings.HasPrefix(s.Name, "run ") {
+				told[s.Name] = true
+			}
+		}
+		return nil
+	}
+	to, err := teller.tell(t.Context(), began, send)
+	if !errors.Is(err, refused) || len(told) != most {
+		t.Fatalf("%d runs are told: %v", len(told), err)
+	}
+	if _, err := teller.tell(t.Context(), to.Add(-time.Microsecond), send); err != nil || len(told) != number {
+		t.Errorf("%d of %d runs are told: %v", len(told), number, err)
 	}
 }
 
