@@ -18,10 +18,15 @@ DEMO    ?= .triphammer/demo
 export CGO_ENABLED := 1
 
 .DEFAULT_GOAL := help
-.PHONY: build build-darwin dist tags test test-full test-postgres soak lint fmt screenshots bench loadtest sizing fuzz demo check help
+.PHONY: build supervisor build-darwin dist tags test test-full test-postgres soak lint fmt screenshots bench loadtest sizing fuzz demo check help
 
-build: ## build bin/triphammer
-	$(GO) build -trimpath -tags $(TAGS) -ldflags '$(LDFLAGS)' -o $(BIN) ./cmd/triphammer
+build: supervisor ## build bin/triphammer
+	$(GO) build -trimpath -tags $(TAGS),supervisor -ldflags '$(LDFLAGS)' -o $(BIN) ./cmd/triphammer
+
+# What the program contains to start runs with: cmd/supervisor, without the C library, for GOOS and GOARCH.
+supervisor:
+	CGO_ENABLED=0 $(GO) build -trimpath -buildvcs=false -tags $(TAGS) -ldflags '-s -w' -o bin/supervisor ./cmd/supervisor
+	gzip -9nc bin/supervisor >bin/supervisor.gz && mv bin/supervisor.gz server/worker/executor/supervisor.gz
 
 build-darwin: ## what macOS can have, into bin: checking definitions, and the client of a server elsewhere
 	for arch in amd64 arm64; do CGO_ENABLED=0 GOOS=darwin GOARCH=$$arch $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN)-darwin-$$arch ./cmd/triphammer || exit 1; done
@@ -30,7 +35,7 @@ dist: ## what people install, into dist: archives, .deb, .rpm, images, checksums
 	cd deploy/dist && $(GO) run . -version '$(VERSION)' -out '$(CURDIR)/dist' $(DISTFLAGS)
 
 tags: # what make dist builds with
-	@echo $(TAGS)
+	@echo $(TAGS),supervisor
 
 test: ## every test that needs Go, gcc, git and make alone (under 10 minutes on 2 cores)
 	$(GO) test -count=1 -timeout 15m ./...
@@ -42,8 +47,8 @@ COMPUTING := ^(TestSchemaEveryPlace|TestSchemaMutants|TestSchemaFilterKeys|TestH
 # Most of them wait more than they compute.
 PROGRAM := ./cmd/triphammer
 
-test-full: ## the same under the race detector, what needs more than that, and every fuzz target for 5 seconds
-	$(WITH_POSTGRES) $(GO) test -count=1 -race -tags full -timeout 40m -skip '$(COMPUTING)' $$($(GO) list ./... | grep -v '/cmd/triphammer$$')
+test-full: supervisor ## the same under the race detector, what needs more than that, and every fuzz target for 5 seconds
+	$(WITH_POSTGRES) $(GO) test -count=1 -race -tags full,supervisor -timeout 40m -skip '$(COMPUTING)' $$($(GO) list ./... | grep -v '/cmd/triphammer$$')
 	$(WITH_POSTGRES) $(GO) test -count=1 -tags full,raced -parallel 3 -timeout 40m $(PROGRAM)
 	$(GO) test -count=1 -tags full -run '$(COMPUTING)' ./factory ./applier/gitrepo
 	$(MAKE) test-postgres

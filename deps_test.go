@@ -88,6 +88,7 @@ var allowed = map[string][]string{
 	"server":                                     {"server/terms", "server/access", "server/api", "server/authoring", "server/hosted", "server/bodies", "server/listen", "server/mcp", "server/metrics", "server/oidc", "schema", "schema/output", "factory", "factory/edit", "factory/filter", "factory/match", "factory/native", "factory/signature", "applier", "server/disk", "server/secret", "server/store", "server/store/copy", "server/run", "server/run/task", "server/run/event", "server/delivery", "server/dashboard", "server/githubapp"},
 	"server/notify":                              {"applier", "server/api", "factory/signature", "server/secret", "server/store"},
 	"examples":                                   {},
+	"cmd/supervisor":                             {"server/inside"},
 	"cmd/triphammer":                             {"cmd/triphammer/client", "cmd/triphammer/client/exit", "cmd/triphammer/host"},
 	"cmd/triphammer/client":                      {"cmd/triphammer/client/exit", "cmd/triphammer/client/help", "cmd/triphammer/client/settings", "cmd/triphammer/client/term", "cmd/triphammer/client/tree", "applier", "applier/gitrepo", "examples", "factory", "factory/edit", "factory/native", "factory/signature", "schema", "server/api", "server/inert", "server/mcp", "server/run/event", "server/secret", "server/terms"},
 	"cmd/triphammer/client/exit":                 {},

@@ -130,13 +130,16 @@ func testMain(m *testing.M) int {
 // buildProgram makes what tests start, in a folder that the users of runs can reach.
 func buildProgram(dir string) error {
 	build := func(to string, flags ...string) error {
-		if out, err := exec.Command("go", slices.Concat([]string{"build", "-tags", "recorded"}, flags, []string{"-o", to, "."})...).CombinedOutput(); err != nil {
+		if out, err := exec.Command("go", slices.Concat([]string{"build", "-tags", "recorded,supervisor"}, flags, []string{"-o", to, "."})...).CombinedOutput(); err != nil {
 			return fmt.Errorf("building the program: %w\n%s", err, out)
 		}
 		return nil
 	}
 	if err := os.Chmod(dir, 0o755); err != nil {
 		return fmt.Errorf("making the program reachable: %w", err)
+	}
+	if out, err := exec.Command("make", "-C", "../..", "supervisor").CombinedOutput(); err != nil {
+		return fmt.Errorf("building the supervisor: %w\n%s", err, out)
 	}
 	binary = filepath.Join(dir, "triphammer")
 	raced, plain = binary, binary

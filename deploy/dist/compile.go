@@ -38,6 +38,9 @@ func (d *dist) compile(ctx context.Context, arch, to string) (program, error) {
 		}
 		env = append(env, "CC="+cc)
 	}
+	if _, err := output(ctx, d.root, env, "make", "--silent", "--no-print-directory", "supervisor"); err != nil {
+		return program{}, err
+	}
 	// The C library warns of what would need its shared form. The tags leave out all of it.
 	_, err = output(ctx, d.root, env, "go", "build", "-trimpath", "-buildvcs=false", "-tags", tags,
 		"-ldflags", "-s -w -X main.version="+d.version+" -extldflags -static", "-o", to, "./cmd/triphammer")

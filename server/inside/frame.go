@@ -48,6 +48,7 @@ type Job struct {
 	Forwards     []Forward         `json:"forwards,omitempty"`
 	GitSettings  string            `json:"git_settings,omitempty"` // lines of a file of settings
 	Command      []string          `json:"command"`
+	This         string            `json:"this,omitempty"` // what task.ThisProgram means; empty: the program of the supervisor
 
 	// Inherit tells that the supervisor was started with the variables of an image, to which
 	// the run's own variables are added.

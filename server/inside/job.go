@@ -379,6 +379,9 @@ const Self = "/proc/self/exe"
 // because an image may lack programs of the server's machine.
 func (j *Job) resolve(argv []string, dir string, env []string) (string, error) {
 	name := argv[0]
+	if name == task.ThisProgram && j.This != "" {
+		return j.This, nil
+	}
 	full, isPath := find(name, dir, env), strings.Contains(name, "/")
 	switch {
 	case full != "":

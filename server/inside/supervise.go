@@ -37,6 +37,9 @@ import (
 // executor.Supervise, and that calls Supervise.
 const SuperviseCommand = "__supervise"
 
+// NotForPeople is the exit status of SuperviseCommand without a server.
+const NotForPeople = 2
+
 // Supervise is the body of the hidden command: it executes one attempt inside the walls,
 // and returns the program's exit status.
 //
@@ -59,7 +62,7 @@ func Supervise(args []string) int {
 	}
 	if len(args) != 0 || !isPipe(0) || !isPipe(1) {
 		fmt.Fprintln(os.Stderr, "this command is not for people: the server starts it for each run")
-		return 2
+		return NotForPeople
 	}
 	first, err := firstOrder(os.Stdin)
 	if err != nil {

@@ -1,6 +1,6 @@
 // Package executor executes runs, each between walls (SPEC 14).
 //
-// A supervisor executes a run: this same program, started inside the walls (package
+// A supervisor executes a run: this same program, or a part of it (copy.go), started inside the walls (package
 // inside). The supervisor gets a job over a pipe and reports everything that happens
 // (supervisor.go). So nothing that a definition or an agent says is done outside the walls.
 //
@@ -96,13 +96,14 @@ type Executor struct {
 	now             func() time.Time
 	logger          *slog.Logger
 
-	choosing sync.Mutex   // guards the following until there is a wall; then they stay
-	again    time.Time    // when to look for a wall again, if no wall works
-	account  *account     // of the runs; nil: the server's own
-	program  string       // a copy of this program that runs may execute, if the wall needs a copy
-	tools    inside.Tools // tools of this machine for containers
-	wall     *wall        // nil: no wall works
-	lacking  []error      // why stronger walls do not work
+	choosing   sync.Mutex   // guards the following until there is a wall; then they stay
+	again      time.Time    // when to look for a wall again, if no wall works
+	account    *account     // of the runs; nil: the server's own
+	program    string       // a copy of this program that runs may execute, if the wall needs a copy
+	supervisor string       // of runs within walls of this machine: inside.Self, or a smaller program
+	tools      inside.Tools // tools of this machine for containers
+	wall       *wall        // nil: no wall works
+	lacking    []error      // why stronger walls do not work
 
 	mu     sync.Mutex
 	active map[string]activeRun // by id
@@ -220,20 +221,6 @@ func (e *Executor) try(w wall) (err error) {
 	return err
 }
 
-// copy makes the copy of this program, if the wall needs a copy.
-func (e *Executor) copy(w wall) (err error) {
-	if w.copies && e.program == "" {
-		e.program, err = copyProgram(e.dir)
-	}
-	if err == nil && w.name == Container && e.tools == "" {
-		if e.tools, err = inside.MakeTools(e.dir, e.path); err != nil {
-			e.logger.Warn("images get no git of this machine", "error", err)
-		}
-		err = nil
-	}
-	return err
-}
-
 const (
 	tryTime  = 20 * time.Second
 	pullTime = 10 * time.Minute // for an image that is missing
@@ -334,7 +321,7 @@ func (e *Executor) within(ctx context.Context, w wall, t *task.Task, sink task.S
 	j := jobOf(t, first)
 	j.Locate(task.GatewayURL, "http://"+out.address)
 	j.Cache = kept.of(t, w.name, image)
-	j.Root, j.Inherit, j.Image, j.Tools, j.Bounded = f.Root, w.foreign, image, brought, bounded
+	j.Root, j.Inherit, j.Image, j.Tools, j.Bounded, j.This = f.Root, w.foreign, image, brought, bounded, e.program
 	j.Trusted, j.Forwards, j.GitSettings, j.Offline = local, out.forwards, out.settings, net.Limited() && w.networks
 	end, err := s.run(ctx, &confine, j, e.grace, t.Lease)
 	group.Exceed(end.Exceeded)
@@ -469,52 +456,6 @@ func isRepository(dir string) bool {
 		}
 	}
 	return false
-}
-
-// copyProgram puts a copy of this program where the user of the runs can execute it: the
-// original may be in a folder that is closed to that user, or be replaced while the server
-// runs. An earlier copy of the same program stays.
-func copyProgram(dir string) (path string, err error) {
-	defer func() {
-		if err != nil {
-			path, err = "", fmt.Errorf("copying this program for the runs: %w", err)
-		}
-	}()
-	path = filepath.Join(dir, ".triphammer")
-	from, err := os.Open(inside.Self)
-	if err != nil {
-		return "", err
-	}
-	defer func() { _ = from.Close() }()
-	original, err := from.Stat()
-	if err != nil {
-		return "", err
-	}
-	if c, err := os.Lstat(path); err == nil && c.Mode() == 0o755 && c.Size() == original.Size() && c.ModTime().Equal(original.ModTime()) {
-		return path, nil
-	}
-	temp := path + ".new"
-	_ = os.Remove(temp)
-	defer func() { _ = os.Remove(temp) }()
-	if program, err := os.Executable(); err == nil && original.Mode() == 0o755 && os.Link(program, temp) == nil {
-		if linked, err := os.Stat(temp); err == nil && os.SameFile(linked, original) {
-			return path, os.Rename(temp, path)
-		}
-		_ = os.Remove(temp) // the program was replaced
-	}
-	to, err := os.OpenFile(temp, os.O_CREATE|os.O_WRONLY|os.O_EXCL, 0o755)
-	if err != nil {
-		return "", err
-	}
-	_, err = io.Copy(to, from)
-	err = errors.Join(err, to.Chmod(0o755), to.Close())
-	if err == nil {
-		err = os.Chtimes(temp, original.ModTime(), original.ModTime())
-	}
-	if err != nil {
-		return "", err
-	}
-	return path, os.Rename(temp, path)
 }
 
 // discard is a sink that keeps nothing.

@@ -46,6 +46,8 @@ type wall struct {
 	// copies tells that the supervisor is a copy of this program, because the inside cannot
 	// reach the original.
 	copies bool
+	// small tells that the supervisor may be the small program of copy.go.
+	small bool
 	// foreign tells that the inside does not have the programs of this machine, nor its PATH.
 	foreign bool
 }
@@ -86,9 +88,9 @@ var strengths = []string{None, Kernel, Sandbox, Container, task.Cluster, Command
 var walls = []wall{
 	{name: Command, strength: 5, problem: noCommand, enter: (*Executor).throughCommand, networks: true, copies: true, foreign: true},
 	{name: Container, strength: 3, problem: noContainers, enter: (*Executor).container, networks: true, copies: true, foreign: true},
-	{name: Sandbox, strength: 2, problem: noBubblewrap, enter: (*Executor).bubblewrap, auto: true, networks: true, copies: true},
-	{name: Kernel, strength: 1, problem: noKernel, enter: (*Executor).kernel, auto: true},
-	{name: None, strength: 0, problem: func(*Executor) string { return "" }, enter: (*Executor).plain},
+	{name: Sandbox, strength: 2, problem: noBubblewrap, enter: (*Executor).bubblewrap, auto: true, networks: true, copies: true, small: true},
+	{name: Kernel, strength: 1, problem: noKernel, enter: (*Executor).kernel, auto: true, small: true},
+	{name: None, strength: 0, problem: func(*Executor) string { return "" }, enter: (*Executor).plain, small: true},
 }
 
 // wallNamed is the wall of that name, which is one of walls.
@@ -106,7 +108,7 @@ func Isolations() []string {
 }
 
 func (e *Executor) plain(room) (command, inside.Confinement) {
-	return command{path: inside.Self, args: []string{inside.SuperviseCommand}}, inside.Confinement{}
+	return command{path: e.supervisor, args: []string{inside.SuperviseCommand}}, inside.Confinement{}
 }
 
 func noKernel(*Executor) string {
@@ -118,8 +120,8 @@ func noKernel(*Executor) string {
 
 // kernel is the isolation kernel: Landlock and seccomp.
 func (e *Executor) kernel(r room) (command, inside.Confinement) {
-	return command{path: inside.Self, args: []string{inside.SuperviseCommand}}, inside.Confinement{
-		Landlock: true, Read: append(r.read, "/proc", "/sys"), Write: []string{r.folder}, Devices: inside.Devices, Seccomp: true,
+	return command{path: e.supervisor, args: []string{inside.SuperviseCommand}}, inside.Confinement{
+		Landlock: true, Read: append(r.read, "/proc", "/sys", e.program), Write: []string{r.folder}, Devices: inside.Devices, Seccomp: true,
 	}
 }
 
@@ -157,10 +159,15 @@ func (e *Executor) bubblewrap(r room) (command, inside.Confinement) {
 			args = append(args, "--ro-bind-try", path, path)
 		}
 	}
+	supervisor := e.program
+	if e.supervisor != inside.Self {
+		supervisor = e.supervisor
+		args = append(args, "--ro-bind", supervisor, supervisor)
+	}
 	args = append(args,
 		"--ro-bind", e.program, e.program, "--bind", r.folder, r.folder, "--chdir", r.folder,
 		"--remount-ro", "/dev", "--remount-ro", "/", // their own tmpfs
-		"--", e.program, inside.SuperviseCommand)
+		"--", supervisor, inside.SuperviseCommand)
 	return command{path: program, args: args, depth: 2}, inside.Confinement{
 		Landlock: true, BestEffort: true, Read: append(slices.Clone(r.read), "/proc", "/sys", e.program),
 		Write: []string{r.folder, "/tmp", "/var/tmp", "/dev/shm", "/run"}, Devices: inside.Devices, Seccomp: true, OwnIPC: true,
