@@ -194,7 +194,7 @@ func (g *Group) Watch(ctx context.Context, u Usage, exceeded func(error)) {
 	if u.Disk != nil && g.limits.Disk > 0 {
 		helper.Go(func() { g.watchDisk(ctx, u.Disk) })
 	}
-	timer := time.NewTimer(0)
+	timer := time.NewTimer(nearTime) // short runs use little, and a look costs as much as their start
 	defer timer.Stop()
 	for {
 		select {
@@ -216,7 +216,7 @@ func (g *Group) Watch(ctx context.Context, u Usage, exceeded func(error)) {
 // watchDisk measures the disk until ctx ends. It has its own goroutine, because measuring can
 // take long.
 func (g *Group) watchDisk(ctx context.Context, measure func(context.Context) (bytes, files int64)) {
-	timer := time.NewTimer(0)
+	timer := time.NewTimer(nearTime)
 	defer timer.Stop()
 	for {
 		select {
