@@ -60,7 +60,7 @@ var allowed = map[string][]string{
 	"server/inside/limits":                 {"server/disk", "server/run/task"},
 	"server/worker/executor/kubernetes":    {"server/inside", "server/disk", "server/run/task", "server/run/event", "server/worker/executor"},
 	"server/worker/executor/kubernetes/kubetest": {}, // for tests
-	"server/worker/gateway":                      {"schema/output", "factory/hosts", "server/inside/relay", "server/run/event", "server/run/task", "server/secret", "server/worker/gateway/wire"},
+	"server/worker/gateway":                      {"server/disk", "schema/output", "factory/hosts", "server/inside/relay", "server/run/event", "server/run/task", "server/secret", "server/worker/gateway/wire"},
 	"server/worker/gateway/wire":                 {"server/run/task", "factory/jsonscan"},
 	"server/delivery":                            {"schema", "schema/output", "server/terms", "server/answer", "server/lookup", "factory/signature", "factory/filter", "factory/jsonscan", "factory/match", "factory/native", "factory", "applier", "server/secret", "server/store", "server/run"},
 	"server/githubapp":                           {"server/secret"},

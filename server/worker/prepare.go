@@ -130,6 +130,7 @@ func (a *attempt) prepare(ctx context.Context) (p prepared, err error) {
 	}
 	maps.Copy(t.Secrets, workerSecrets(&can, spec))
 	spec.Demand(t)
+	t.Factory = row.Factory
 	if t.Cache != nil {
 		t.Cache.Scope = row.Factory + "/" + t.Cache.Scope
 	}

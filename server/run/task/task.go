@@ -45,6 +45,7 @@ type Task struct {
 	Files   []File                  // settings of the harness, skills and the like
 
 	Repositories []Repository
+	Factory      string // the run's; what a worker keeps of the repositories serves no other factory (SPEC 15.10)
 	// Pushes are what the run may push to those of its repositories that have a credential.
 	Pushes Pushes
 	// Credentials are secrets of the repositories, of the model and of services, by their names.

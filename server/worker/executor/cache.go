@@ -22,10 +22,11 @@ import (
 
 // What this machine keeps of caches, as package inside makes them (SPEC 15.9). The oldest archives go first.
 const (
-	cacheFolder = ".cache" // in the folder of the runs; runs read the part of their environment alone
-	maxCaches   = 10 << 30 // bytes of all archives
-	cacheAge    = 7 * 24 * time.Hour
-	newCache    = ".new-" // begins the names of archives that are not complete
+	cacheFolder  = ".cache"   // in the folder of the runs; runs read the part of their environment alone
+	mirrorFolder = ".mirrors" // in the same folder; no run reads there
+	maxCaches    = 10 << 30   // bytes of all archives and mirrors (SPEC 15.10)
+	cacheAge     = 7 * 24 * time.Hour
+	newCache     = ".new-" // begins the names of archives that are not complete
 )
 
 // kept is the cache of a run that is in progress.
@@ -135,27 +136,40 @@ func (k *kept) close() {
 	k.file, k.may = nil, false
 }
 
-// sweepCaches removes archives that nobody has used for long, and then the oldest archives until all have at most
-// so many bytes.
+// sweepCaches removes archives and mirrors that nobody has used for long, and then the oldest until all have at
+// most so many bytes. A mirror that a run uses now stays.
 func (e *Executor) sweepCaches(most int64) error {
-	type archive struct {
-		path string
-		info fs.FileInfo
+	type kept struct {
+		path   string
+		size   int64
+		used   time.Time
+		remove func(string) error
 	}
-	var all []archive
-	err := filepath.WalkDir(filepath.Join(e.dir, cacheFolder), func(path string, d fs.DirEntry, err error) error {
-		if err == nil && d.Type().IsRegular() {
-			if info, err := d.Info(); err == nil {
-				all = append(all, archive{path, info})
-			}
+	var all []kept
+	for pattern, remove := range map[string]func(string) error{filepath.Join(cacheFolder, "*", "*"): os.Remove, filepath.Join(mirrorFolder, "*"): e.mirrors.Remove} {
+		paths, _ := filepath.Glob(filepath.Join(e.dir, pattern))
+		for _, path := range paths {
+			k := kept{path: path, remove: remove}
+			_ = filepath.WalkDir(path, func(at string, d fs.DirEntry, err error) error {
+				if err != nil {
+					return nil // it is gone
+				}
+				if info, err := d.Info(); err == nil {
+					if k.size += info.Size(); at == path {
+						k.used = info.ModTime()
+					}
+				}
+				return nil
+			})
+			all = append(all, k)
 		}
-		return nil // it is gone, or there are no caches
-	})
-	slices.SortFunc(all, func(a, b archive) int { return b.info.ModTime().Compare(a.info.ModTime()) })
-	for _, a := range all {
-		unused := e.now().Sub(a.info.ModTime())
-		if most -= a.info.Size(); unused > cacheAge || most < 0 && !strings.HasPrefix(filepath.Base(a.path), newCache) {
-			if gone := os.Remove(a.path); !errors.Is(gone, fs.ErrNotExist) {
+	}
+	slices.SortFunc(all, func(a, b kept) int { return b.used.Compare(a.used) })
+	var err error
+	for _, k := range all {
+		unused := e.now().Sub(k.used)
+		if most -= k.size; unused > cacheAge || most < 0 && !strings.HasPrefix(filepath.Base(k.path), newCache) {
+			if gone := k.remove(k.path); !errors.Is(gone, fs.ErrNotExist) {
 				err = errors.Join(err, gone)
 			}
 		}

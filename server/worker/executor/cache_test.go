@@ -166,3 +166,65 @@ func TestSweepCaches(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestMirrors: a second run has from the mirror what the first one cloned; no agent reaches the mirror; and what
+// nobody uses goes, but not under a run (SPEC 15.10).
+func TestMirrors(t *testing.T) {
+	forge := newForge(t)
+	e := newExecutor(t, 0)
+	e.roots = forge.roots
+	agent := `git log --format=%s; for f in $(find ../../../.mirrors -type f 2>/dev/null); do echo "$f"; echo poison >"$f"; done 2>/dev/null; true`
+	if isolation == None { // nothing keeps its agents from the mirrors
+		agent = "git log --format=%s"
+	}
+	for i := range 2 {
+		r, work := newRecorder(), forge.task(agent)
+		work.RunID, work.Factory = fmt.Sprintf("run_%d", i), "f"
+		if exit, err := e.Start(t.Context(), work, r); err != nil || exit.Code != 0 || r.said("stdout") != "one\n" {
+			t.Fatal(exit, err, r.said("stdout"), r.said("stderr"))
+		}
+		said := ""
+		for _, s := range of[event.Status](r) {
+			said += s.Message + "\n"
+		}
+		if !strings.Contains(said, "from the mirror of this worker, for which the forge sent") {
+			t.Errorf("run %d: %s", i, said)
+		}
+	}
+	mirrors := func() []string {
+		all, err := filepath.Glob(filepath.Join(e.dir, mirrorFolder, "*"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return all
+	}
+	all := mirrors()
+	if len(all) != 1 {
+		t.Fatal(all)
+	}
+	forge.noToken(t, filepath.Join(e.dir, mirrorFolder))
+	if info, err := os.Stat(filepath.Join(e.dir, mirrorFolder)); err != nil || info.Mode().Perm() != 0o700 {
+		t.Error(info, err)
+	}
+	for _, c := range []struct {
+		most int64
+		age  time.Duration
+		left int
+	}{{maxCaches, cacheAge - time.Hour, 1}, {1 << 20, 0, 0}, {maxCaches, cacheAge + time.Hour, 0}} {
+		if err := os.MkdirAll(all[0], 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(all[0], "more"), make([]byte, 1<<20), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Chtimes(all[0], time.Time{}, time.Now().Add(-c.age)); err != nil {
+			t.Fatal(err)
+		}
+		if err := e.sweepCaches(c.most); err != nil {
+			t.Error(err)
+		}
+		if left := mirrors(); len(left) != c.left {
+			t.Errorf("%+v: %v", c, left)
+		}
+	}
+}

@@ -93,6 +93,7 @@ type Executor struct {
 	containers      ContainerConfig
 	engines         engines
 	looks           looks
+	mirrors         *gateway.Mirrors
 	now             func() time.Time
 	logger          *slog.Logger
 
@@ -133,7 +134,7 @@ func New(cfg Config) (*Executor, error) {
 	e := &Executor{
 		dir: dir, asked: cfg.Isolation, user: cfg.User, grace: cfg.Grace, path: cfg.Path, read: cfg.Read,
 		around: cfg.Around, limits: cfg.Limits, network: cfg.Network, machine: cfg.Machine, own: cfg.Own, roots: cfg.Roots,
-		command: cfg.Command, containers: cfg.Container,
+		command: cfg.Command, containers: cfg.Container, mirrors: gateway.NewMirrors(filepath.Join(dir, mirrorFolder)),
 		now: cfg.Now, logger: cfg.Logger, active: make(map[string]activeRun), looks: looks{time: lookTime, known: make(map[string]*looked), missing: make(map[string][]string)},
 	}
 	for _, p := range append(slices.Clone(cfg.Protected), dir) {

@@ -52,7 +52,7 @@ func (e *Executor) wayOut(ctx context.Context, t *task.Task, foreign bool, f ins
 	}
 	cfg := gateway.GatewayConfig{
 		Repositories: private, Own: e.own, Report: report, Pushes: t.Pushes, Pushed: func(p event.Push) { sink.Add(p) }, Pulled: func(r event.Request) { sink.Add(r) },
-		Services: t.Services, Meter: t.Meter, Tell: func(s event.Status) { sink.Add(s) },
+		Services: t.Services, Meter: t.Meter, Tell: func(s event.Status) { sink.Add(s) }, Mirrors: e.mirrors, Factory: t.Factory,
 	}
 	var err error
 	if e.roots != nil {

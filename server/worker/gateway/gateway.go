@@ -19,6 +19,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"unicode"
 
 	"triphammer/factory/hosts"
@@ -52,6 +53,9 @@ type GatewayConfig struct {
 	Pushed       func(event.Push)    // takes each update that the run asks for; nil: nobody is told
 	Pulled       func(event.Request) // takes each pull request that the run opens, and if it has bounds, each that it asks for; nil: nobody is told
 
+	Mirrors *Mirrors // what this worker keeps of repositories; nil: nothing
+	Factory string   // whose run it is; other factories have other mirrors
+
 	Services []task.Service
 	Meter    task.Meter         // counts the requests to models; nil: nobody counts
 	Tell     func(event.Status) // takes what went wrong with services; nil: nobody is told
@@ -77,6 +81,8 @@ type Gateway struct {
 	transport *http.Transport
 	pushes    *pushes
 	services  *services
+	mirrors   *Mirrors
+	factory   string
 
 	mu      sync.Mutex
 	problem error
@@ -89,6 +95,8 @@ type served struct {
 	path  string      // on the gateway, without .git: /HOST/PATH
 	fixed *credential // nil: it is minted
 	main  string      // the default branch, once the forge has told it; of the push that has the turn
+
+	mirrored atomic.Int32 // requests that were for its mirror
 
 	mu   sync.Mutex
 	kind *pullAPI // once the host has told it
@@ -119,7 +127,7 @@ const usualUsername = "x-access-token" // GitHub's; other forges take any name
 
 // NewGateway makes a gateway. The error says which repository has no usable credential.
 func NewGateway(cfg GatewayConfig) (*Gateway, error) {
-	g := &Gateway{token: cmp.Or(cfg.Token, secret.RandomText(43)), pushes: newPushes(cfg)}
+	g := &Gateway{token: cmp.Or(cfg.Token, secret.RandomText(43)), pushes: newPushes(cfg), mirrors: cfg.Mirrors, factory: cfg.Factory}
 	var listed []string
 	for _, r := range cfg.Repositories {
 		s, err := newServed(r)
@@ -351,9 +359,21 @@ func (g *Gateway) pass(w http.ResponseWriter, r *http.Request, s *served, rest s
 		answer(w, http.StatusForbidden, fmt.Errorf("there is no credential for %s: %w", s.url, err))
 		return
 	}
-	proxy := &httputil.ReverseProxy{
+	proxy := g.toForge(s, c, service, &to)
+	if rest == "/"+pushing {
+		g.push(w, r, s, c, proxy)
+		return
+	}
+	if rest != "/"+fetching || !g.mirrored(w, r, s, c) {
+		proxy.ServeHTTP(w, r)
+	}
+}
+
+// toForge passes on a request of Git to a forge, with the credential.
+func (g *Gateway) toForge(s *served, c *credential, service string, to *url.URL) *httputil.ReverseProxy {
+	return &httputil.ReverseProxy{
 		Rewrite: func(p *httputil.ProxyRequest) {
-			p.Out.URL, p.Out.Host = &to, ""
+			p.Out.URL, p.Out.Host = to, ""
 			p.Out.Header = chosen(p.In.Header, "Accept", "Accept-Encoding", "Accept-Language", "Content-Encoding", "Content-Type", "Git-Protocol", "User-Agent")
 			p.Out.Header.Set("Authorization", c.basic)
 			if service == pushing { // the forge's report is read
@@ -379,11 +399,6 @@ func (g *Gateway) pass(w http.ResponseWriter, r *http.Request, s *served, rest s
 		Transport: g.transport, ErrorLog: nowhere,
 		FlushInterval: -1, // Git sees progress when the forge tells it
 	}
-	if rest == "/"+pushing {
-		g.push(w, r, s, c, proxy)
-		return
-	}
-	proxy.ServeHTTP(w, r)
 }
 
 func chosen(all http.Header, names ...string) http.Header {

@@ -31,7 +31,7 @@ const forgeToken = "c4nary-of-the-forge"
 // gatewayWorld is a gateway that serves, with a forge that has the private repository
 // /example/app.git.
 type gatewayWorld struct {
-	t       *testing.T
+	t       testing.TB
 	gateway *Gateway
 	forge   *gittest.Server
 	root    string // of the forge
@@ -46,12 +46,12 @@ type gatewayWorld struct {
 	pulled []event.Request
 }
 
-func startGateway(t *testing.T, readOnly bool) *gatewayWorld {
+func startGateway(t testing.TB, readOnly bool) *gatewayWorld {
 	t.Helper()
 	return startGatewayWith(t, readOnly, task.Pushes{Branches: []string{"main", "*"}, Max: 3, MaxBytes: 1 << 30})
 }
 
-func startGatewayWith(t *testing.T, readOnly bool, rules task.Pushes) *gatewayWorld {
+func startGatewayWith(t testing.TB, readOnly bool, rules task.Pushes) *gatewayWorld {
 	t.Helper()
 	w := &gatewayWorld{t: t, root: t.TempDir()}
 	gittest.Git(t, w.root, "init", "-q", "--bare", "-b", "main", "example/app.git")
