@@ -26,23 +26,34 @@ func checkoutOf(r task.Repository, name string) [][]string {
 	if h.Branch != "" {
 		to = "refs/remotes/origin/" + h.Branch
 	}
-	fetch := []string{"git", "-C", name, "fetch", "--quiet", "--depth=1", "origin", "+" + h.Fetch + ":" + to}
-	if from, base := baseOf(h); from != "" {
-		fetch[5] = "--filter=blob:none"
-		if base != to {
-			fetch = append(fetch, "+"+from+":"+base)
-		}
+	from, base := baseOf(h)
+	refs := []string{"origin", "+" + h.Fetch + ":" + to}
+	if from != "" && base != to {
+		refs = append(refs, "+"+from+":"+base)
+	}
+	ways := [][]string{{"--depth=1"}}
+	if from != "" {
+		ways = [][]string{{"--filter=blob:none"}}
+	}
+	if from != "" && r.Secret != "" { // a mirror has the files (SPEC 15.10), and the history follows
+		ways = [][]string{{"--depth=1"}, {"--filter=blob:none", wholeHistory}}
 	}
 	checkout := []string{"git", "-C", name, "checkout", "--quiet", "--detach", to, "--"}
 	if h.Branch != "" {
 		checkout = []string{"git", "-C", name, "checkout", "--quiet", "-B", h.Branch, "--track", to, "--"}
 	}
-	return [][]string{
+	commands := [][]string{
 		{"git", "init", "--quiet", "--initial-branch=main", "--", name},
 		{"git", "-C", name, "remote", "add", "--", "origin", r.URL},
-		fetch, checkout,
 	}
+	for _, way := range ways {
+		commands = append(commands, slices.Concat([]string{"git", "-C", name, "fetch", "--quiet"}, way, refs))
+	}
+	return append(commands, checkout)
 }
+
+// wholeHistory is what --unshallow means, and also does where nothing is missing.
+const wholeHistory = "--depth=2147483647"
 
 // baseOf is the base of a head: its ref at the origin, and in the clone. A stranger's head without a
 // known base has the default branch as its base. Empty: there is no base.

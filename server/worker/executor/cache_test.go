@@ -1,11 +1,14 @@
 package executor
 
 import (
+	"crypto/rand"
 	"fmt"
 	"log/slog"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -226,5 +229,57 @@ func TestMirrors(t *testing.T) {
 		if left := mirrors(); len(left) != c.left {
 			t.Errorf("%+v: %v", c, left)
 		}
+	}
+}
+
+// sends counts what the forge sends.
+type sends struct {
+	http.ResponseWriter
+	sum *atomic.Int64
+}
+
+func (s sends) Write(part []byte) (int, error) {
+	s.sum.Add(int64(len(part)))
+	return s.ResponseWriter.Write(part)
+}
+
+// TestMirrorHead: a run on what its event is about has the whole history and the files, and the forge sends a
+// second run no files again (SPEC 15.10, 21.7).
+func TestMirrorHead(t *testing.T) {
+	forge := newForge(t)
+	git(t, forge.bare, "config", "uploadpack.allowFilter", "true") // as forges do
+	old, big := make([]byte, 1<<20), make([]byte, 1<<20)
+	_, _ = rand.Read(old)
+	_, _ = rand.Read(big)
+	forge.push(t, "refs/heads/main", map[string]string{"big": string(old)})
+	forge.push(t, "refs/heads/main", map[string]string{"big": string(big)})
+	forge.push(t, "refs/heads/topic", map[string]string{"small": "topic"})
+	var sent atomic.Int64
+	forge.Fault(func(w http.ResponseWriter, r *http.Request) bool {
+		if _, password, _ := r.BasicAuth(); password != forgeToken {
+			return false
+		}
+		forge.Backend.ServeHTTP(sends{w, &sent}, r)
+		return true
+	})
+	e := newExecutor(t, 0)
+	e.roots = forge.roots
+	for i, most := range []int64{3 << 19, 1 << 16} {
+		r := newRecorder()
+		work := forge.task(`git rev-parse --is-shallow-repository; git log --format=%s origin/main..; git rev-list --count HEAD; wc -c <big; git status --short; git fsck --connectivity-only >/dev/null`)
+		work.RunID = fmt.Sprintf("run_%d", i)
+		work.Repositories[0].Head = &task.Head{What: "pull request 1", Fetch: "refs/heads/topic", Branch: "topic", Base: "main"}
+		if exit, err := e.Start(t.Context(), work, r); err != nil || exit.Code != 0 || r.said("stdout") != "false\nmore\n4\n1048576\n" {
+			t.Fatal(exit, err, r.said("stdout"), r.said("stderr"))
+		}
+		if n := sent.Swap(0); n > most {
+			t.Errorf("run %d: the forge sent %d bytes", i, n)
+		}
+	}
+	// What has changed since comes when something asks for it.
+	r, work := newRecorder(), forge.task("git show HEAD~2:big | wc -c")
+	work.RunID, work.Resume = "run_1", true
+	if exit, err := e.Start(t.Context(), work, r); err != nil || exit.Code != 0 || r.said("stdout") != "1048576\n" || sent.Load() < 1<<20 {
+		t.Error(exit, err, r.said("stdout"), r.said("stderr"), sent.Load())
 	}
 }
