@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha1"
 	"crypto/sha256"
@@ -159,9 +160,8 @@ type source struct {
 	sent  atomic.Int64 // bytes, by the forge
 	asked atomic.Int32 // requests that the forge has granted, but for the first
 
-	mu      sync.Mutex
-	err     error // why the forge did not serve
-	blessed bool  // the mirror is not to blame
+	mu  sync.Mutex
+	err error // why the forge did not serve
 }
 
 // mirrored brings the mirror up to date and has it answer the request, in a file without a name, which the caller
@@ -198,13 +198,11 @@ func (f *source) mirrored(ctx context.Context) (*os.File, error) {
 	if err = f.fetch(ctx); err == nil {
 		file, err = f.answer(ctx, m.dir)
 	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if err != nil && ctx.Err() == nil && !f.blessed { // it may be damaged, or too large
+	switch {
+	case errors.Is(err, errLarge):
+		err = errors.Join(err, os.RemoveAll(f.dir), os.WriteFile(f.dir, nil, 0o600))
+	case err != nil && ctx.Err() == nil && f.failure() == nil && !strings.Contains(err.Error(), "remote error: "): // it may be damaged
 		err = errors.Join(err, os.RemoveAll(f.dir))
-		if errors.Is(err, errLarge) {
-			err = errors.Join(err, os.WriteFile(f.dir, nil, 0o600))
-		}
 	}
 	return file, err
 }
@@ -358,18 +356,13 @@ func (f *source) fetch(ctx context.Context) error {
 	}
 	// The last pattern matches nothing. It keeps Git from listing all refs of the forge, for the sake of tags.
 	err = f.git(ctx, nil, nil, append(args, "refs/triphammer/none/*:refs/triphammer/none/*")...)
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	switch {
-	case f.err != nil:
-		return f.err
-	case err != nil:
-		f.blessed = strings.Contains(err.Error(), "remote error: ")
-		return err
-	case f.asked.Load() < 2: // for the tags, and for the commits; Git could think that it has all
-		return errors.New("the forge was not asked for the commits")
+	if forge := f.failure(); forge != nil {
+		return forge
 	}
-	return nil
+	if err == nil && f.asked.Load() < 2 { // for the tags, and for the commits; Git could think that it has all
+		err = errors.New("the forge was not asked for the commits")
+	}
+	return err
 }
 
 // ServeHTTP passes on a request of Git to the forge.
@@ -377,19 +370,16 @@ func (f *source) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	shown := strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer ")
 	to := *f.s.url
 	to.Path += r.URL.Path
-	asks := r.Method == http.MethodPost && r.URL.Path == "/"+fetching
-	if lists := r.Method == http.MethodGet && r.URL.Path == "/info/refs"; subtle.ConstantTimeCompare([]byte(shown), []byte(f.token)) != 1 || !asks && !lists {
+	to.RawQuery = r.URL.RawQuery
+	if subtle.ConstantTimeCompare([]byte(shown), []byte(f.token)) != 1 {
 		answer(w, http.StatusForbidden, errors.New("this is the way of a mirror to its forge"))
 		return
-	}
-	if !asks {
-		to.RawQuery = "service=" + fetching
 	}
 	proxy := f.g.toForge(f.s, f.c, fetching, &to)
 	check := proxy.ModifyResponse
 	proxy.ModifyResponse = func(resp *http.Response) error {
 		err := check(resp)
-		if resp.Body = (&sourceBody{resp.Body, f}); err == nil && asks {
+		if resp.Body = (&sourceBody{resp.Body, f}); err == nil && r.Method == http.MethodPost {
 			f.asked.Add(1)
 		}
 		return err
@@ -408,9 +398,13 @@ func (f *source) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func (f *source) failed(err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.err == nil {
-		f.err, f.blessed = err, !errors.Is(err, errLarge)
-	}
+	f.err = cmp.Or(f.err, err)
+}
+
+func (f *source) failure() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.err
 }
 
 // sourceBody is the body of an answer of a forge.

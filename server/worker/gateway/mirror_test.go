@@ -243,6 +243,17 @@ func TestMirrorRefused(t *testing.T) {
 	if out, err := fetch(other, now); err != nil || w.sent.Load()-before < bigFile {
 		t.Error("another factory has the mirror:", err, out, told())
 	}
+	gittest.Git(t, w.work, "tag", "-a", "-m", "secret", "v1")
+	gittest.Git(t, w.work, "push", "-q", w.bare(), "v1")
+	for _, has := range []bool{true, false} {
+		dir, _, _ := w.clone()
+		if ids := gittest.Git(t, dir, "cat-file", "--batch-all-objects", "--batch-check"); strings.Contains(ids, " tag ") != has {
+			t.Errorf("the clone has the tag, which the forge has: %v\n%s", has, ids)
+		}
+		if has {
+			gittest.Git(t, w.bare(), "tag", "-d", "v1")
+		}
+	}
 	wrong, _ := w.run("f", "not the token")
 	for i, run := range []*gatewayWorld{wrong, run} {
 		w.revoked.Store(i > 0)
