@@ -6,6 +6,7 @@ import (
 	"crypto/rand"
 	"crypto/x509"
 	"fmt"
+	"maps"
 	"net"
 	"net/http"
 	"os"
@@ -373,7 +374,10 @@ func TestMirrorTogether(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	within := func() {
 		cancel()
-		for _, turn := range w.mirrors.turns { // nobody else asks for it now
+		w.mirrors.mu.Lock()
+		turns := slices.Collect(maps.Values(w.mirrors.turns))
+		w.mirrors.mu.Unlock()
+		for _, turn := range turns {
 			turn <- struct{}{} // the fetch has ended
 			<-turn
 		}
