@@ -139,17 +139,17 @@ func (k *kept) close() {
 // sweepCaches removes archives and mirrors that nobody has used for long, and then the oldest until all have at
 // most so many bytes. A mirror that a run uses now stays.
 func (e *Executor) sweepCaches(most int64) error {
-	type kept struct {
+	type entry struct {
 		path   string
 		size   int64
 		used   time.Time
 		remove func(string) error
 	}
-	var all []kept
+	var all []entry
 	for pattern, remove := range map[string]func(string) error{filepath.Join(cacheFolder, "*", "*"): os.Remove, filepath.Join(mirrorFolder, "*"): e.mirrors.Remove} {
 		paths, _ := filepath.Glob(filepath.Join(e.dir, pattern))
 		for _, path := range paths {
-			k := kept{path: path, remove: remove}
+			k := entry{path: path, remove: remove}
 			_ = filepath.WalkDir(path, func(at string, d fs.DirEntry, err error) error {
 				if err != nil {
 					return nil // it is gone
@@ -164,7 +164,7 @@ func (e *Executor) sweepCaches(most int64) error {
 			all = append(all, k)
 		}
 	}
-	slices.SortFunc(all, func(a, b kept) int { return b.used.Compare(a.used) })
+	slices.SortFunc(all, func(a, b entry) int { return b.used.Compare(a.used) })
 	var err error
 	for _, k := range all {
 		unused := e.now().Sub(k.used)

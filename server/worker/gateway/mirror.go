@@ -58,7 +58,7 @@ type Mirrors struct {
 	turns map[string]chan struct{} // by the name of the mirror; who has put something in has the turn
 }
 
-// NewMirrors makes the mirrors of a worker, in a folder that nobody else uses.
+// NewMirrors makes the mirrors of a worker, in a folder that nobody else uses. The folder around it is there.
 func NewMirrors(dir string) *Mirrors {
 	return &Mirrors{dir: dir, most: maxMirror, turns: make(map[string]chan struct{})}
 }
@@ -120,11 +120,8 @@ func (g *Gateway) mirrored(w http.ResponseWriter, r *http.Request, s *served, c 
 	if g.mirrors == nil || r.Header.Get("Git-Protocol") != "version=2" || r.Header.Get("Content-Encoding") != "" {
 		return false
 	}
-	body, _ := io.ReadAll(io.LimitReader(r.Body, maxAsk)) // whoever reads on meets the error again
-	r.Body = struct {
-		io.Reader
-		io.Closer
-	}{io.MultiReader(bytes.NewReader(body), r.Body), r.Body}
+	body, _ := io.ReadAll(io.LimitReader(r.Body, maxAsk))                // whoever reads on meets the error again
+	r.Body = io.NopCloser(io.MultiReader(bytes.NewReader(body), r.Body)) // the server closes it
 	f := &source{g: g, s: s, c: c, ask: body, wants: readAsk(body), token: secret.RandomText(43)}
 	if len(f.wants) == 0 || s.mirrored.Add(1) > mostMirrored {
 		return false
@@ -186,10 +183,7 @@ func (f *source) mirrored(ctx context.Context) (*os.File, error) {
 		}
 		_ = os.Remove(f.dir)
 	}
-	if err := os.MkdirAll(m.dir, 0o700); err != nil {
-		return nil, err
-	}
-	room, err := disk.Measure(m.dir)
+	room, err := disk.Measure(filepath.Dir(m.dir))
 	if err != nil {
 		return nil, err
 	}
@@ -313,14 +307,13 @@ func (f *source) sound() error {
 		if openErr != nil {
 			return openErr
 		}
-		sum := f.sum()
-		end := make([]byte, sum.Size())
-		info, err := file.Stat()
-		if err == nil {
-			_, err = io.CopyN(sum, file, max(0, info.Size()-int64(len(end))))
-		}
+		sum, end := f.sum(), make([]byte, f.sum().Size())
+		length, err := file.Seek(int64(-len(end)), io.SeekEnd)
 		if err == nil {
 			_, err = io.ReadFull(file, end)
+		}
+		if err == nil {
+			_, err = io.Copy(sum, io.NewSectionReader(file, 0, length))
 		}
 		_ = file.Close()
 		if err != nil || !bytes.Equal(end, sum.Sum(nil)) {
