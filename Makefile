@@ -26,7 +26,7 @@ build: supervisor ## build bin/triphammer
 # What the program contains to start runs with: cmd/supervisor, without the C library, for GOOS and GOARCH.
 supervisor:
 	CGO_ENABLED=0 $(GO) build -trimpath -buildvcs=false -tags $(TAGS) -ldflags '-s -w' -o bin/supervisor ./cmd/supervisor
-	gzip -9nc bin/supervisor >bin/supervisor.gz && mv bin/supervisor.gz server/worker/executor/supervisor.gz
+	GOOS= GOARCH= $(GO) run cmd/supervisor/pack.go bin/supervisor server/worker/executor/supervisor.gz
 
 build-darwin: ## what macOS can have, into bin: checking definitions, and the client of a server elsewhere
 	for arch in amd64 arm64; do CGO_ENABLED=0 GOOS=darwin GOARCH=$$arch $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN)-darwin-$$arch ./cmd/triphammer || exit 1; done
