@@ -45,6 +45,26 @@ const overflow = `(() => {
 	return [d.scrollWidth + ' px wide'].concat(wide.filter(e => !held(e)).slice(0, 3).map(e => e.outerHTML.slice(0, 160)));
 })()`
 
+// broken is the script that names the words which go on in another line, though they fit into one. What
+// stands between spaces, slashes and hyphens is a word.
+const broken = `(() => {
+	const found = [], walk = document.createTreeWalker(document.querySelector('main') || document.body, NodeFilter.SHOW_TEXT);
+	for (let n = walk.nextNode(); n; n = walk.nextNode()) {
+		if (!n.parentElement.checkVisibility() || n.parentElement.closest('.vh, pre, option')) continue;
+		let box = n.parentElement;
+		while (getComputedStyle(box).display.startsWith('inline')) box = box.parentElement;
+		const style = getComputedStyle(box), room = box.clientWidth - parseFloat(style.paddingLeft) - parseFloat(style.paddingRight);
+		for (const word of n.data.matchAll(/(?:[^\s\/?\-–—]|\/\/)+[\/?\-–—]?/g)) {
+			const range = document.createRange();
+			range.setStart(n, word.index);
+			range.setEnd(n, word.index + word[0].length);
+			const parts = Array.from(range.getClientRects()).filter(r => r.width > 0);
+			if (new Set(parts.map(r => Math.round(r.top))).size > 1 && parts.reduce((sum, r) => sum + r.width, 0) <= room) found.push(word[0] + ' of ' + box.innerText.slice(0, 100));
+		}
+	}
+	return found;
+})()`
+
 // barriers is the script that runs axe.
 const barriers = `axe.run(document, {resultTypes: ['violations'], rules: {'target-size': {enabled: true}}}).then(r => r.violations.map(v =>
 	v.id + ': ' + v.help + ': ' + v.nodes.slice(0, 3).map(n => n.html.slice(0, 200) + ' (' + n.any.concat(n.all, n.none).map(c => c.message).join('; ').slice(0, 300) + ')').join(' | ')))`
@@ -82,6 +102,10 @@ func (b *tab) faults(path string) (all []string) {
 			b.view(theme, width)
 			wide, ok := js[[]string](b, overflow)
 			say(!ok || len(wide) > 0, "%d px: it overflows: %q", width, wide)
+			if theme == themes[0] {
+				split, ok := js[[]string](b, broken)
+				say(!ok || len(split) > 0, "%d px: it breaks lines within words: %q", width, split)
+			}
 			if !slices.Contains(widths, width) {
 				continue // axe has seen the same layout
 			}
@@ -142,6 +166,7 @@ func TestBrowserFaults(t *testing.T) {
 		"/wide":     strings.Replace(good, "<p>", `<link rel="stylesheet" href="/wide.css"><p class="wide">`, 1),
 		"/wide.css": `.wide { width: 350px; color: light-dark(#000, #777); background: light-dark(#fff, #888) } :root { color-scheme: light dark }`,
 		"/throws":   strings.Replace(good, "<p>", `<script src="/throws.js"></script><p>`, 1), "/throws.js": `throw new Error("it broke")`,
+		"/breaks": strings.Replace(good, "<p>", `<link rel="stylesheet" href="/breaks.css"><p class="narrow">https://a.example/a/path/to/`, 1), "/breaks.css": `.narrow { width: 8rem; overflow-wrap: anywhere }`,
 		"/large": strings.Replace(good, "Text", strings.Repeat("Text ", 30_000), 1),
 	}
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -165,6 +190,7 @@ func TestBrowserFaults(t *testing.T) {
 		"/good":   nil,
 		"/bad":    {"no title", "0 headings", "1 tables without", "inline:", "html-has-lang", "image-alt", "style-src", "script-src", "none.png"},
 		"/wide":   {"320 px: it overflows", "dark, 1280 px: color-contrast"},
+		"/breaks": {"320 px: it breaks lines within words"},
 		"/throws": {"it broke"},
 		"/large":  {"bytes of HTML"},
 	} {

@@ -63,7 +63,7 @@ func rich(text string) template.HTML {
 	var b strings.Builder
 	for i, part := range strings.Split(text, "`") {
 		if i%2 == 1 {
-			b.WriteString("<code>" + template.HTMLEscapeString(part) + "</code>")
+			b.WriteString("<code>" + string(breakable(part)) + "</code>")
 			continue
 		}
 		for i, part := range strings.Split(part, "**") {
@@ -220,7 +220,15 @@ type SetCookie struct {
 	Cookie *http.Cookie
 }
 
+// mostBreaks is the largest number of slashes of a path for which breakable prefers anything, so that
+// the text of a stranger does not make a page large.
+const mostBreaks = 40
+
 // breakable is a path that prefers line breaks after slashes to line breaks within names.
 func breakable(path string) template.HTML {
-	return template.HTML(strings.NewReplacer("//", "//", "/", "/<wbr>").Replace(template.HTMLEscapeString(path)))
+	text := template.HTMLEscapeString(path)
+	if strings.Count(path, "/") <= mostBreaks {
+		text = strings.NewReplacer("//", "//", "/", "/<wbr>").Replace(text)
+	}
+	return template.HTML(text)
 }

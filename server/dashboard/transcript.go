@@ -135,7 +135,7 @@ func fit(events []api.Event, whole int64, fromEnd bool) int {
 		if fromEnd {
 			e = &events[len(events)-1-n]
 		}
-		w := markdown.Weight(string(e.Data))
+		w := markdown.Weight(string(e.Data)) + len("<wbr>")*min(strings.Count(string(e.Data), "/"), mostBreaks)
 		if e.Kind == event.KindMessage {
 			w *= 2 // Markdown becomes HTML
 		}
