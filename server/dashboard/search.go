@@ -75,7 +75,7 @@ func (s Search) Found() []Found {
 	slices.SortStableFunc(found, func(a, b Found) int { return later(a) - later(b) })
 	counts := make(map[string]int)
 	found = slices.DeleteFunc(found, func(f Found) bool { counts[f.Kind]++; return counts[f.Kind] > mostFound })
-	for _, list := range [][2]string{{"automations", "q"}, {"deliveries", "text"}, {"runs", "q"}} {
+	for _, list := range [][2]string{{"automations", "q"}, {"webhooks", "q"}, {"subjects", "text"}, {"deliveries", "text"}, {"runs", "q"}} {
 		found = append(found, Found{"list", "All " + list[0] + " with “" + s.Text + "”", "", s.To("/"+list[0], list[1], s.Text)})
 	}
 	return found

@@ -75,7 +75,7 @@ func TestManyDefinitions(t *testing.T) {
 		"/agents":                  {"No agent yet"},
 		"/costs":                   {"No run has ended"},
 		"/search":                  {"New webhook", `href="/people"`},
-		"/search?q=NAME-0042":      {"19 results", "Pause an-automation-with-a-name-00420…", "/automations/an-automation-with-a-name-00420#run-prompt", "/automations?q=NAME-0042"},
+		"/search?q=NAME-0042":      {"21 results", "Pause an-automation-with-a-name-00420…", "/automations/an-automation-with-a-name-00420#run-prompt", "/automations?q=NAME-0042", "/webhooks?q=NAME-0042", "/subjects?text=NAME-0042"},
 		"/secrets":                 {"1 to 50 of 300", "from=51"},
 		"/secrets?q=many-299":      {"one-of-many-299"},
 		"/schedules?from=251":      {"300 schedules", "251 to 300 of 300", "one-of-many-299"},
