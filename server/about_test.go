@@ -53,7 +53,10 @@ func TestDeliveriesAbout(t *testing.T) {
 	for i := range siftPage + 3 { // the pushes are not on the first page that is read
 		f.do("POST", ingress+f.uids()["hook"], hookSecret, fmt.Sprintf(`{"i":%d,"type":"charge"}`, i))
 	}
-	for query, want := range map[string]int{"event=push": 2, "event=PUSH&limit=1": 1, "event=push&text=main": 2, "event=push&webhook=hook": 0, "event=charge&limit=500": siftPage + 4, "event=char&limit=500": siftPage + 4, "event=nothing": 0} {
+	for query, want := range map[string]int{
+		"event=push": 2, "event=PUSH&limit=1": 1, "event=push&text=main": 2, "event=push&webhook=hook": 0, "event=charge&limit=500": siftPage + 4, "event=char&limit=500": siftPage + 4, "event=nothing": 0,
+		"person=ADA": 2, "person=github:ada&event=push": 2, "person=grace": 0, "automation=a": 1, "automation=a&person=ada": 0, "automation=other&limit=500": 2,
+	} {
 		list := read[api.List[api.Delivery]](t, f.get("/api/v1/deliveries?"+query, key))
 		for list.PageInfo.HasNextPage && len(list.Entries) < want { // each request looks for a moment
 			more := read[api.List[api.Delivery]](t, f.get("/api/v1/deliveries?"+query+"&cursor="+list.PageInfo.NextCursor, key))

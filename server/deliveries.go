@@ -51,8 +51,8 @@ func (s *Server) listDeliveries(ctx context.Context, c *call) (shown api.List[ap
 	} else {
 		q.Webhook = w
 	}
-	if event := c.Query("event"); event != "" {
-		all, info, err := deliveriesOf(ctx, c, q, event, limit)
+	if event, person, automation := c.Query("event"), c.Query("person"), c.Query("automation"); event+person+automation != "" {
+		all, info, err := deliveriesOf(ctx, c, q, event, person, automation, limit)
 		if err != nil {
 			return shown, err
 		}

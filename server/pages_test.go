@@ -161,6 +161,7 @@ func TestAutomationsPage(t *testing.T) {
 	page("GET", "/automations", "", 200, "Enabled a webhook hook", "Dormant gone webhook gone (there is no webhook gone)", "Disabled off webhook hook", "Dormant other")
 	page("GET", "/deliveries", "", 200, "2 in 24 hours: 1 started a run, 1 matched nothing", "Nothing matched", "a waits", "All 2")
 	page("GET", "/deliveries?stopped=matched&since=1h&text=%7B&webhook=gone", "", 200, "No delivery fits these filters", "triphammer deliveries list --webhook gone --stopped matched --text '{' --since 1h")
+	page("GET", "/deliveries?event=push&person=ada&automation=a&subject=b&outcome=accepted", "", 200, "No delivery fits these filters", "--outcome accepted --event push --person ada --automation a --subject b")
 	page("GET", "/deliveries?outcome=x", "", 400)
 	page("GET", "/", "", 200, "2 deliveries in 24 hours", "Nothing needs you.", "2 received", "1 wanted by nothing", "At work", "Newest deliveries")
 	page("GET", "/deliveries/"+unmatched, "", 200, "a came closest: it wants 1 in payload.n , and 2 came", "Why nothing ran a would not trigger Conditions that hold: 0 of 1", "a wants 1", "off would not trigger: it is disabled; if enabled, it would.", "Replay…")

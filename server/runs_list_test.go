@@ -259,7 +259,7 @@ func TestRefusedValuesAreNamed(t *testing.T) {
 	for path, want := range map[string]string{
 		"/api/v1/agent/runs?state=DONE":        "they are BLOCKED, QUEUED, INPROGRESS, ",
 		"/api/v1/deliveries?outcome=gone":      "outcome is one of accepted, ",
-		"/api/v1/deliveries?sinse=1h":          `does not take the parameter \"sinse\": it takes about, cursor, duplicate_of, `,
+		"/api/v1/deliveries?sinse=1h":          `does not take the parameter \"sinse\": it takes about, automation, cursor, duplicate_of, `,
 		"/api/v1/applies?webhook=ci":           `does not take the parameter \"webhook\": it takes cursor, factory, `,
 		"/api/v1/applies?since=yesterday":      "since is a time in RFC 3339",
 		"/api/v1/agent/runs?artifact_type=PIE": "it is one of PLAN, ",

@@ -2,6 +2,8 @@ package server
 
 import (
 	"context"
+	"slices"
+	"strings"
 	"time"
 
 	"triphammer/server/access"
@@ -66,8 +68,10 @@ func runsOf(ctx context.Context, c *call, l *runListing, limit int) ([]access.Ru
 	return sift(limit, "", read, l.cursor, wanted)
 }
 
-// deliveriesOf are the deliveries of a list that report an event.
-func deliveriesOf(ctx context.Context, c *call, q store.DeliveryQuery, event string, limit int) ([]*store.Delivery, api.PageInfo, error) {
+// deliveriesOf are the deliveries of a list that report an event, that a person caused, and that an
+// automation wanted. Empty: any.
+func deliveriesOf(ctx context.Context, c *call, q store.DeliveryQuery, event, person, automation string, limit int) ([]*store.Delivery, api.PageInfo, error) {
+	person = person[strings.LastIndexByte(person, ':')+1:]
 	cursor := func(d *store.Delivery) string { return d.ID.String() }
 	read := func(after string) (all []*store.Delivery, next string, err error) {
 		if q.Before, err = store.ParseID[store.Delivery](after); err != nil {
@@ -84,8 +88,22 @@ func deliveriesOf(ctx context.Context, c *call, q store.DeliveryQuery, event str
 		return all, cursor(all[len(all)-1]), nil
 	}
 	wanted := func(all []*store.Delivery) (func(*store.Delivery) bool, error) {
+		if automation != "" {
+			all = slices.DeleteFunc(slices.Clone(all), func(d *store.Delivery) bool { return !wants(automation, d) })
+		}
 		about, err := c.About(ctx, all)
-		return func(d *store.Delivery) bool { return about[d.ID].Has(event) }, err
+		return func(d *store.Delivery) bool {
+			a := about[d.ID]
+			return a.Has(event) && (person == "" || strings.EqualFold(a.Person, person)) && (automation == "" || slices.Contains(all, d))
+		}, err
 	}
 	return sift(limit, q.Before.String(), read, cursor, wanted)
+}
+
+// wants tells whether an automation wanted a delivery, also if it started nothing.
+func wants(automation string, d *store.Delivery) bool {
+	return slices.Contains(d.Paused, automation) || d.Limited[automation] != "" ||
+		slices.ContainsFunc(d.Runs, func(r store.RunRef) bool { return r.Automation == automation }) ||
+		slices.ContainsFunc(d.Skips, func(s store.Skip) bool { return s.Automation == automation }) ||
+		slices.ContainsFunc(d.Repeats, func(r store.Repeat) bool { return r.Automation == automation })
 }

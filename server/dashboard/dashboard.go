@@ -118,6 +118,15 @@ func (p Page) To(path string, parameters ...string) string {
 	return p.Base + path + "?" + query.Encode()
 }
 
+// selecting is an address with those parameters of another that select entries, and others.
+func (p Page) selecting(path string, names []string, of url.Values, parameters ...string) string {
+	var all []string
+	for _, name := range names {
+		all = append(all, name, of.Get(name))
+	}
+	return p.To(path, append(all, parameters...)...)
+}
+
 // LivePath is the path of the stream that tells open pages of changes.
 const LivePath = "/ui/events"
 

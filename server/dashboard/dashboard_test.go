@@ -72,9 +72,9 @@ func everyPage() map[string]Content {
 		"first steps": Overview{Page: page, Steps: true},
 		"deliveries": Deliveries{
 			Page: page, Rows: []api.Delivery{entry, accepted}, Next: evil, Newest: evil, Webhooks: []string{evil}, Stats: stats, Command: evil,
-			Filter: DeliveryFilter{Webhook: evil, Outcome: evil, Stopped: evil, Since: evil}, Views: []View{{Name: evil, URL: "/x"}},
+			Filters: url.Values{"webhook": {evil}, "outcome": {evil}, "stopped": {evil}, "since": {evil}, "event": {evil}, "person": {evil}, "automation": {evil}}, Views: []View{{Name: evil, URL: "/x"}},
 		},
-		"no deliveries": Deliveries{Page: page, Filter: DeliveryFilter{Text: evil}, Searched: true},
+		"no deliveries": Deliveries{Page: page, Filters: url.Values{"text": {evil}}, Searched: true},
 		"delivery": Delivery{
 			Page: page, Nearest: &match, Others: []api.Match{match}, Payload: []Line{{evil, "no", evil}}, Truncated: true,
 			Repeats: []api.Delivery{entry}, Replays: []api.Delivery{accepted}, Curl: evil,

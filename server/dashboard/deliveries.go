@@ -31,17 +31,30 @@ type Deliveries struct {
 	Searched bool   // the page is not full, but there are more deliveries to search
 	Newest   string // the newest delivery that matches, unless this is an older page
 	Webhooks []string
-	Filter   DeliveryFilter
+	Filters  url.Values // of the address
 	Views    []View
 	Stats    api.Stats
 	Command  string // a command that lists the same deliveries
 }
 
-// DeliveryFilter are the filters in the address.
-type DeliveryFilter struct{ Webhook, Outcome, Stopped, Since, Text, Subject, Cursor string }
+// deliveryFilters are the parameters of the page that select deliveries, each also a parameter of the API and a flag of the command.
+var deliveryFilters = []string{"webhook", "outcome", "stopped", "event", "person", "automation", "text", "subject", "since"}
 
-// Folded tells whether there is a filter among those that a narrow page folds.
-func (f DeliveryFilter) Folded() bool { return f.Webhook+f.Stopped+f.Since+f.Subject != "" }
+// Filter is the value of a filter.
+func (d Deliveries) Filter(name string) string { return strings.TrimSpace(d.Filters.Get(name)) }
+
+// Filtered tells whether there is any of some filters; without names: any at all.
+func (d Deliveries) Filtered(names ...string) bool {
+	if len(names) == 0 {
+		names = append(names, deliveryFilters...)
+	}
+	return slices.ContainsFunc(names, func(name string) bool { return d.Filter(name) != "" })
+}
+
+// With is the address of the list with other parameters.
+func (d Deliveries) With(parameters ...string) string {
+	return d.selecting("/deliveries", deliveryFilters, d.Filters, parameters...)
+}
 
 // View is a list that a page offers, with the number of its entries.
 type View struct {
@@ -67,7 +80,7 @@ func (Deliveries) Stages() []string { return terms.Stages }
 // Span is the time of the figures, in words.
 func (d Deliveries) Span() string {
 	for _, s := range deliverySpans {
-		if s.Value == d.Filter.Since {
+		if s.Value == d.Filter("since") {
 			return s.Name
 		}
 	}
@@ -85,7 +98,7 @@ func (d Deliveries) Going() (ids []string) {
 }
 
 // Total are the figures of the selected webhook, or of all webhooks.
-func (d Deliveries) Total() Passed { return passed(d.Stats, d.Filter.Webhook) }
+func (d Deliveries) Total() Passed { return passed(d.Stats, d.Filter("webhook")) }
 
 // Passed tells how many deliveries left the belt at each stage.
 type Passed struct {
@@ -118,26 +131,21 @@ func deliveriesPage(v *Visit) (page Deliveries, err error) {
 	if page.Page, err = v.Page("Deliveries"); err != nil {
 		return page, err
 	}
-	f := DeliveryFilter{v.Query("webhook"), v.Query("outcome"), v.Query("stopped"), v.Query("since"), strings.TrimSpace(v.Query("text")), strings.TrimSpace(v.Query("subject")), v.Query("cursor")}
-	page.Filter = f
-	query := url.Values{"limit": {"50"}, "about": {"true"}}
+	page.Filters = v.URL.Query()
+	query := url.Values{"limit": {"50"}, "about": {"true"}, "cursor": {page.Filter("cursor")}}
 	command := []string{"triphammer deliveries list"}
-	for _, p := range []struct{ name, flag, value string }{
-		{"webhook", "--webhook", f.Webhook}, {"outcome", "--outcome", f.Outcome}, {"stopped", "--stopped", f.Stopped}, {"text", "--text", f.Text}, {"subject", "--subject", f.Subject},
-	} {
-		if p.value != "" {
-			query.Set(p.name, p.value)
-			command = append(command, p.flag, shellWord(p.value))
+	for _, name := range deliveryFilters {
+		value := page.Filter(name)
+		if ago, err := time.ParseDuration(value); name == "since" && err == nil && ago > 0 {
+			query.Set(name, page.At.Add(-ago).UTC().Format(time.RFC3339))
+		} else if value == "" || name == "since" {
+			continue
+		} else {
+			query.Set(name, value)
 		}
-	}
-	if ago, err := time.ParseDuration(f.Since); err == nil && ago > 0 {
-		query.Set("since", page.At.Add(-ago).UTC().Format(time.RFC3339))
-		command = append(command, "--since", shellWord(f.Since))
+		command = append(command, "--"+name, shellWord(value))
 	}
 	page.Command = strings.Join(command, " ")
-	if f.Cursor != "" {
-		query.Set("cursor", f.Cursor)
-	}
 	if page.Factory != "" {
 		query.Set("factory", page.Factory)
 	}
@@ -146,18 +154,18 @@ func deliveriesPage(v *Visit) (page Deliveries, err error) {
 		return page, err
 	}
 	page.Rows, page.Next = list.Entries, list.PageInfo.NextCursor
-	page.Searched = f.Text != "" && page.Next != "" && len(page.Rows) < 50
-	if len(page.Rows) > 0 && f.Cursor == "" {
+	page.Searched = page.Filtered("text", "event", "person", "automation") && page.Next != "" && len(page.Rows) < 50
+	if len(page.Rows) > 0 && page.Filter("cursor") == "" {
 		page.Newest = page.Rows[0].ID
 	}
-	if page.Stats, err = v.stats(page.Factory, f.Since); err != nil {
+	if page.Stats, err = v.stats(page.Factory, page.Filter("since")); err != nil {
 		return page, err
 	}
 	if page.Webhooks, err = v.webhookNames(page.Factory); err != nil {
 		return page, err
 	}
-	if f.Webhook != "" && !slices.Contains(page.Webhooks, f.Webhook) {
-		page.Webhooks = append(page.Webhooks, f.Webhook) // a deleted webhook may still have entries in the log
+	if hook := page.Filter("webhook"); hook != "" && !slices.Contains(page.Webhooks, hook) {
+		page.Webhooks = append(page.Webhooks, hook) // a deleted webhook may still have entries in the log
 	}
 	total := page.Total()
 	for _, view := range []struct {
@@ -171,8 +179,7 @@ func deliveriesPage(v *Visit) (page Deliveries, err error) {
 		{"Refused", "refused", "", total.Refused()},
 	} {
 		page.Views = append(page.Views, View{
-			view.name, page.To("/deliveries", "webhook", f.Webhook, "since", f.Since, "text", f.Text, "subject", f.Subject, "outcome", view.outcome, "stopped", view.stopped),
-			view.count, view.outcome == f.Outcome && view.stopped == f.Stopped,
+			view.name, page.With("outcome", view.outcome, "stopped", view.stopped), view.count, view.outcome == page.Filter("outcome") && view.stopped == page.Filter("stopped"),
 		})
 	}
 	return page, nil

@@ -114,11 +114,7 @@ func (l RunList) Folded() bool {
 func (l RunList) With(parameters ...string) string { return l.at("/runs", parameters...) }
 
 func (l RunList) at(path string, parameters ...string) string {
-	var all []string
-	for _, name := range runFilters {
-		all = append(all, name, l.Filters.Get(name))
-	}
-	return l.To(path, append(all, parameters...)...)
+	return l.selecting(path, runFilters, l.Filters, parameters...)
 }
 
 // Cancel is the address that cancels all runs of the list that have not ended.

@@ -27,6 +27,8 @@ func deliveriesCommand() *cobra.Command {
 	selected.timespan.flags(list)
 	list.Flags().StringVar(&selected.subject, "subject", "", "those that are about a subject")
 	list.Flags().StringVar(&selected.event, "event", "", "those that report an event, by a part of its name, such as issue_labeled")
+	list.Flags().StringVar(&selected.person, "person", "", "those that a person caused, as the sender names people")
+	list.Flags().StringVar(&selected.automation, "automation", "", "those that an automation wanted, also if it started nothing")
 	term.LimitFlag(list, &selected.limit, 20)
 	show := &cobra.Command{
 		Use: "show ID", Short: "Show a delivery and its belt: why it ran, or why not", Args: Exactly("ID"),
@@ -115,8 +117,8 @@ Several are replayed in the order in which they are named, up to the first that 
 // selectOptions select entries of the delivery log.
 type selectOptions struct {
 	timespan
-	webhook, outcome, stopped, text, duplicateOf, replayOf, subject, event string
-	limit                                                                  int
+	webhook, outcome, stopped, text, duplicateOf, replayOf, subject, event, person, automation string
+	limit                                                                                      int
 }
 
 // flags are those of tail too, but for the times.
@@ -133,6 +135,7 @@ func (o *selectOptions) query() (url.Values, error) {
 	query := url.Values{}
 	for name, value := range map[string]string{
 		"webhook": o.webhook, "outcome": o.outcome, "stopped": o.stopped, "text": o.text, "duplicate_of": o.duplicateOf, "replay_of": o.replayOf, "subject": o.subject, "event": o.event,
+		"person": o.person, "automation": o.automation,
 	} {
 		if value != "" {
 			query.Set(name, value)
