@@ -92,7 +92,7 @@ func TestPeoplePage(t *testing.T) {
 // must be here.
 var pageRoles = map[string]string{
 	"GET /people": "manager", "GET /audit": "manager",
-	"POST /theme": "viewer", "POST /automations/test": "viewer",
+	"POST /theme": "viewer", "POST /columns": "viewer", "POST /automations/test": "viewer",
 }
 
 // leastRole derives the least role of a page from what it sends: the API decides by the scope

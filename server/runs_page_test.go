@@ -45,6 +45,31 @@ func (v reader) post(path string, form ...string) answer {
 	return v.do(http.MethodPost, path, "", values.Encode(), "Cookie", v.cookie, "Sec-Fetch-Site", "same-origin", "Content-Type", "application/x-www-form-urlencoded")
 }
 
+// TestColumns: a person leaves columns out of a list, whatever the address, until the person takes them
+// back. Why nothing was started stays there, and a list has no other columns to leave out.
+func TestColumns(t *testing.T) {
+	f := newFixture(t)
+	f.do("POST", ingress+f.uids()["hook"], hookSecret, `{"n":7}`)
+	v := f.reader("viewer")
+	chosen := v.post("/columns", "list", "deliveries", "from", "/deliveries?stopped=matched", "column", "from", "column", "what")
+	cookie := strings.Split(chosen.header.Get("Set-Cookie"), ";")[0]
+	if chosen.status != http.StatusSeeOther || chosen.header.Get("Location") != "/deliveries?stopped=matched" || cookie != "triphammer_columns_deliveries=size" {
+		t.Fatalf("%d %v", chosen.status, chosen.header)
+	}
+	v.cookie += "; " + cookie
+	for _, want := range []string{`<table class="t no-size"`, "nearest a: payload.n is 7", `value="from" checked`, `value="size">`} {
+		if body := string(v.get("/deliveries").body); !strings.Contains(body, want) {
+			t.Errorf("the list has no %q:\n%s", want, body)
+		}
+	}
+	if all := v.post("/columns", "list", "deliveries", "from", "//evil.example", "column", "from", "column", "size"); !strings.Contains(all.header.Get("Set-Cookie"), "Max-Age=0") || all.header.Get("Location") != "/" {
+		t.Errorf("all columns: %v", all.header)
+	}
+	if other := v.post("/columns", "list", "people"); other.status != http.StatusBadRequest {
+		t.Errorf("another list: %d", other.status)
+	}
+}
+
 // plain is the text of a page.
 func plain(body []byte) string {
 	text := html.UnescapeString(regexp.MustCompile(`<[^>]*>`).ReplaceAllString(strings.ReplaceAll(string(body), "<wbr>", ""), " "))

@@ -95,6 +95,8 @@ type Page struct {
 	Said      string    // the result of the last action
 	Factories []api.FactoryStatus
 	AtWork    int64 // runs in progress
+
+	leftOut map[string][]string // the columns that the person leaves out, by list
 }
 
 // May tells whether the person has a scope.

@@ -7,6 +7,7 @@ import (
 	"html/template"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 
@@ -196,12 +197,22 @@ var themes = []string{"light", "dark"}
 
 // themeRoute sets the theme that a person wants.
 var themeRoute = post("/theme", "", func(v *Visit) (SetCookie, error) {
-	c := &http.Cookie{Name: themeCookie, Value: v.Form.Get("theme"), Path: cmp.Or(v.Base, "/"), MaxAge: 365 * 24 * 3600, HttpOnly: true, SameSite: http.SameSiteLaxMode}
-	if c.Value != themes[0] && c.Value != themes[1] {
-		c.Value, c.MaxAge = "", -1
+	theme := v.Form.Get("theme")
+	if !slices.Contains(themes, theme) {
+		theme = ""
 	}
-	return SetCookie{SeeOther{To: cmp.Or(LocalPath(v.Form.Get("from")), "/")}, c}, nil
+	return v.remember(themeCookie, theme), nil
 })
+
+// remember keeps a choice of a person in a cookie for a year, and goes back to the page of the form. An
+// empty choice is forgotten.
+func (v *Visit) remember(name, choice string) SetCookie {
+	c := &http.Cookie{Name: name, Value: choice, Path: cmp.Or(v.Base, "/"), MaxAge: 365 * 24 * 3600, HttpOnly: true, SameSite: http.SameSiteLaxMode}
+	if choice == "" {
+		c.MaxAge = -1
+	}
+	return SetCookie{SeeOther{To: cmp.Or(LocalPath(strings.TrimPrefix(v.Form.Get("from"), v.Base)), "/")}, c}
+}
 
 // LocalPath is the address if it is a path of this server, so that a browser that follows it never
 // comes to another site; else empty.

@@ -8,7 +8,7 @@ import (
 
 // Routes are all pages and the actions of their forms. The file of each page has its routes.
 var Routes = slices.Concat(
-	[]Route{themeRoute},
+	[]Route{themeRoute, columnsRoute},
 	overviewRoutes, inboxRoutes, searchRoutes,
 	deliveryRoutes,
 	filterRoutes,

@@ -114,9 +114,14 @@ func cloned(query url.Values) url.Values {
 
 // Page makes the Page with a title.
 func (v *Visit) Page(title string) (Page, error) {
-	p := Page{Title: title, Person: v.Person, Base: v.Base, Here: v.URL.Path, Again: v.Base + v.URL.RequestURI(), At: Now(), Factory: v.Query("factory")}
+	p := Page{Title: title, Person: v.Person, Base: v.Base, Here: v.URL.Path, Again: v.Base + v.URL.RequestURI(), At: Now(), Factory: v.Query("factory"), leftOut: make(map[string][]string)}
 	if c, err := v.Cookie(themeCookie); err == nil && slices.Contains(themes, c.Value) {
 		p.Theme = c.Value
+	}
+	for list := range columns {
+		if c, err := v.Cookie(columnsCookie + list); err == nil {
+			p.leftOut[list] = strings.Split(c.Value, ".")
+		}
 	}
 	if v.Person.Name == "" {
 		return p, nil
