@@ -231,15 +231,22 @@ type SetCookie struct {
 	Cookie *http.Cookie
 }
 
-// mostBreaks is the largest number of slashes of a path for which breakable prefers anything, so that
-// the text of a stranger does not make a page large.
-const mostBreaks = 40
+const (
+	// mostBreaks is the largest number of slashes of a path for which breakable prefers anything, so that
+	// the text of a stranger does not make a page large.
+	mostBreaks = 40
+	// shortWord is how many bytes a word has at most that goes to the next line as a whole.
+	shortWord = 20
+)
 
-// breakable is a path that prefers line breaks after slashes to line breaks within names.
-func breakable(path string) template.HTML {
-	text := template.HTMLEscapeString(path)
-	if strings.Count(path, "/") <= mostBreaks {
-		text = strings.NewReplacer("//", "//", "/", "/<wbr>").Replace(text)
+// breakable is a text whose long words, such as paths, prefer line breaks after slashes to line breaks
+// within names.
+func breakable(text string) template.HTML {
+	words := strings.Split(template.HTMLEscapeString(text), " ")
+	for i, w := range words {
+		if len(w) > shortWord && strings.Count(text, "/") <= mostBreaks {
+			words[i] = strings.NewReplacer("//", "//", "/", "/<wbr>").Replace(w)
+		}
 	}
-	return template.HTML(text)
+	return template.HTML(strings.Join(words, " ")) //nolint:gosec // each word is escaped
 }
