@@ -41,7 +41,8 @@ type tab struct {
 	ctx  context.Context
 	base string // address of the server
 
-	plain bool // without JavaScript
+	plain   bool // without JavaScript
+	presses int  // how often the person has pressed something
 
 	mu         sync.Mutex
 	complaints []string // what the browser said is wrong with the pages, so far
@@ -276,6 +277,7 @@ type point struct {
 // press clicks a button, a link or what unfolds, with the mouse.
 func (b *tab) press(name string) {
 	b.t.Helper()
+	b.presses++
 	b.pressOf(pressable, name)
 }
 
