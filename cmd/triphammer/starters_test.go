@@ -97,6 +97,10 @@ func TestStarters(t *testing.T) {
 	for _, r := range runs {
 		got[r.Automation] += r.Person
 	}
+	var hers []api.Run
+	if w.list(&hers, "runs", "list", "--person", "github:ada"); len(hers) != 1 || hers[0].Automation != "writes" {
+		t.Errorf("of ada: %+v", hers)
+	}
 	if len(runs) != 2 || got["writes"] != "github:ada" || got["named"] != "github:grace" {
 		t.Errorf("%d runs, for %v", len(runs), got)
 	}

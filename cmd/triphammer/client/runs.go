@@ -62,6 +62,7 @@ func runReaders() []*cobra.Command {
 	selected.flags(list)
 	list.Flags().StringVar(&selected.subject, "subject", "", "those that are about a subject")
 	list.Flags().StringVar(&selected.event, "event", "", "those that an event started, by a part of its name, such as issue_labeled")
+	list.Flags().StringVar(&selected.person, "person", "", "those whose event a person caused, as the sender names people")
 	list.Flags().StringSliceVar(&selected.states, "state", nil, "BLOCKED, QUEUED, INPROGRESS, SUCCEEDED, FAILED, CANCELLED")
 	span.flags(list)
 	term.LimitFlag(list, &limit, 20)
@@ -182,8 +183,8 @@ the runs before it in the conversation have ended. Without --message, the messag
 
 // runSelection selects runs by what started them.
 type runSelection struct {
-	states                                                 []string
-	automation, delivery, webhook, creator, subject, event string
+	states                                                         []string
+	automation, delivery, webhook, creator, subject, event, person string
 }
 
 func (s *runSelection) flags(c *cobra.Command) {
@@ -195,7 +196,7 @@ func (s *runSelection) flags(c *cobra.Command) {
 
 func (s *runSelection) query() url.Values {
 	query := url.Values{"sort_by": {"created_at"}, "state": s.states}
-	for name, value := range map[string]string{"automation": s.automation, "delivery_id": s.delivery, "webhook": s.webhook, "creator": s.creator, "subject": s.subject, "event": s.event} {
+	for name, value := range map[string]string{"automation": s.automation, "delivery_id": s.delivery, "webhook": s.webhook, "creator": s.creator, "subject": s.subject, "event": s.event, "person": s.person} {
 		if value != "" {
 			query.Set(name, value)
 		}
