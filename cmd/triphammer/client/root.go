@@ -194,7 +194,7 @@ func withoutCommand(c *cobra.Command, args []string) error {
 	return exit.With(exit.Usage, "unknown command %q; see: %s --help", args[0], c.CommandPath())
 }
 
-// elsewhere are words of gh, flux, stripe, kubectl and docker, with the commands that do the same
+// elsewhere are words of gh, flux, stripe, kubectl, docker and woodpecker-cli, with the commands that do the same
 // here: of the noun before the word, or of the program.
 var elsewhere = map[string][]string{
 	"view": {"show"}, "get": {"show"}, "describe": {"show"}, "status": {"show", "whoami"}, "ls": {"list"}, "ps": {"runs list"}, "history": {"list", "definition history"},
@@ -202,7 +202,8 @@ var elsewhere = map[string][]string{
 	"stop": {"cancel", "disable"}, "rerun": {"retry"}, "download": {"artifacts"}, "resend": {"replay", "deliveries replay"}, "redeliver": {"replay", "deliveries replay"},
 	"logs": {"runs logs"}, "tail": {"deliveries tail"}, "listen": {"deliveries tail"}, "events": {"deliveries list"}, "trigger": {"send", "run"}, "browse": {"open"},
 	"login": {"auth login"}, "logout": {"auth logout"}, "whoami": {"auth whoami"}, "suspend": {"pause"}, "reconcile": {"apply"}, "sync": {"apply"},
-	"check": {"validate"}, "lint": {"validate"}, "diff": {"plan"}, "rollback": {"pin", "definition pin"}, "trace": {"deliveries explain"}, "start": {"serve"}, "backup": {"db backup"}, "restore": {"db restore"},
+	"check": {"validate"}, "lint": {"validate"}, "diff": {"plan"}, "rollback": {"pin", "definition pin"}, "trace": {"deliveries explain"}, "start": {"retry", "serve"}, "backup": {"db backup"}, "restore": {"db restore"},
+	"pipeline": {"runs"}, "cron": {"schedules"}, "info": {"show"}, "kill": {"cancel"}, "queue": {"runs list"}, "approve": {"inbox approve"}, "decline": {"inbox decline"},
 }
 
 // meant is the command below c that the words after it may have meant, as it is written after c:
