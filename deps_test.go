@@ -53,7 +53,7 @@ var allowed = map[string][]string{
 	"server/run":                           {"server/run/price", "schema", "schema/output", "schema/frontmatter", "server/terms", "server/run/event", "server/run/task", "server/worker/harness", "factory", "factory/signature", "factory/native", "applier", "server/secret", "server/store", "server/githubapp"},
 	"server/worker":                        {"schema/output", "server/run", "server/run/price", "server/run/task", "server/worker/metering", "server/run/event", "server/worker/harness", "factory", "factory/native", "server/disk", "server/secret", "server/store", "server/githubapp"},
 	"server/worker/metering":               {"server/run/price", "server/run/task"},
-	"server/worker/executor":               {"schema/output", "server/inside", "factory/hosts", "server/run/price", "server/run/task", "server/run/event", "server/worker/gateway", "server/worker/metering", "server/inside/limits", "server/secret"},
+	"server/worker/executor":               {"schema/output", "server/disk", "server/inside", "factory/hosts", "server/run/price", "server/run/task", "server/run/event", "server/worker/gateway", "server/worker/metering", "server/inside/limits", "server/secret"},
 	"server/worker/executor/containertest": {}, // for tests
 	"server/inside":                        {"schema/frontmatter", "schema/output", "server/inside/limits", "server/inside/relay", "server/run/event", "server/run/task"},
 	"server/inside/relay":                  {},

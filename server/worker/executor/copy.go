@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"path/filepath"
 
+	"triphammer/server/disk"
 	"triphammer/server/inside"
 )
 
@@ -24,7 +25,7 @@ func (e *Executor) copy(w wall) (err error) {
 	if w.small && e.supervisor == "" {
 		e.supervisor = e.placeSupervisor()
 	}
-	if (w.copies || w.small && e.supervisor != inside.Self) && e.program == "" {
+	if w.copies && e.program == "" {
 		e.program, err = copyProgram(e.dir)
 	}
 	if err == nil && w.name == Container && e.tools == "" {
@@ -36,28 +37,54 @@ func (e *Executor) copy(w wall) (err error) {
 	return err
 }
 
+// leastFree is how much must be free on the disk for copies that runs can do without, in bytes.
+const leastFree = 256 << 20
+
 // placeSupervisor is the path of what supervises runs within the walls of this machine: the small program,
-// or this program if that is not in it, or cannot be executed.
+// or this program if that is not in it, or cannot be placed and executed. With the small program, this program
+// is copied too, because commands of runs may name it (task.ThisProgram).
 func (e *Executor) placeSupervisor() string {
 	if packedSupervisor == nil {
 		return inside.Self
 	}
 	path := filepath.Join(e.dir, ".supervisor")
 	size := binary.LittleEndian.Uint32(packedSupervisor[len(packedSupervisor)-4:]) // RFC 1952, 2.3.1
-	err := place(path, int64(size), func(temp string, _ fs.FileInfo) error {
+	program := ""
+	room, err := disk.Measure(e.dir)
+	if err == nil && room.Free < leastFree {
+		err = fmt.Errorf("only %s are free on its disk", disk.Bytes(room.Free))
+	}
+	if err == nil {
+		program, err = copyProgram(e.dir)
+	}
+	if err == nil {
+		err = unpack(path, int64(size))
+	}
+	if err == nil {
+		e.program = program
+		return path
+	}
+	e.logger.Warn("runs start more slowly, because a program cannot be placed and executed in the folder of the workspaces", "file", path, "error", err)
+	return inside.Self
+}
+
+// unpack places the small program, and tries it.
+func unpack(path string, size int64) error {
+	err := place(path, size, func(temp string, _ fs.FileInfo) error {
 		z, err := gzip.NewReader(bytes.NewReader(packedSupervisor))
 		if err != nil {
 			return err
 		}
 		return writeProgram(temp, z)
 	})
-	if exited := (*exec.ExitError)(nil); err == nil {
-		if err = exec.Command(path, inside.SuperviseCommand).Run(); errors.As(err, &exited) && exited.ExitCode() == inside.NotForPeople {
-			return path
-		}
+	if err != nil {
+		return err
 	}
-	e.logger.Warn("runs start more slowly, because a program cannot be placed and executed in the folder of the workspaces", "file", path, "error", err)
-	return inside.Self
+	err = exec.Command(path, inside.SuperviseCommand).Run()
+	if exited := (*exec.ExitError)(nil); errors.As(err, &exited) && exited.ExitCode() == inside.NotForPeople {
+		return nil
+	}
+	return errors.Join(fmt.Errorf("trying it: %v", err), os.Remove(path))
 }
 
 // copyProgram puts a copy of this program where the user of the runs can execute it: the
