@@ -1,8 +1,9 @@
-// Command supervisor is the part of this program that works within the walls of a run, alone. Package
-// executor starts it in the place of the whole program, which needs eight times as much processor time to
-// start: most of that is the initialisation of packages that only a server needs.
+// Command supervisor is a small program that supervises a run, within its walls. Package executor starts
+// the supervisor in place of the whole program, which needs eight times as much processor time to start:
+// most of that time initialises packages that only a server needs.
 //
-// The whole program contains it (make build), and does without it if built without the tag supervisor.
+// make build embeds the supervisor in the whole program. Built without the tag supervisor, the whole
+// program supervises runs itself.
 package main
 
 import (
