@@ -3,6 +3,7 @@ package store
 import (
 	"errors"
 	"fmt"
+	"sync"
 	"testing"
 	"time"
 
@@ -54,5 +55,42 @@ func TestBacklog(t *testing.T) {
 	check(t, s.Runs.LimitQueue(ctx, 0))
 	for i := range 5 {
 		must[Recorded](t)(s.Deliveries.Record(ctx, delivery(fmt.Sprint("more", i), "{}", "a")))
+	}
+}
+
+// TestBacklogRollsBack: what a full queue refused, and what was rolled back with it, takes no place in the queue. Else
+// a wave of deliveries that is refused once would keep out the next deliveries, although no run waits.
+func TestBacklogRollsBack(t *testing.T) {
+	s := open(t)
+	ctx := t.Context()
+	check(t, s.Runs.LimitQueue(ctx, 3))
+	if _, err := s.Deliveries.Record(ctx, delivery("four", "{}", "a", "b", "c", "d")); !errors.Is(err, ErrBacklog) {
+		t.Errorf("four runs: %v", err)
+	}
+	err := s.Do(ctx, func(tx *engine.Tx) error {
+		for range 3 {
+			if _, err := s.Runs.insert(tx, &NewRun{Factory: "default", Source: SourceAPI, Spec: []byte("{}")}, 0); err != nil {
+				return err
+			}
+		}
+		return ErrConflict
+	})
+	if !errors.Is(err, ErrConflict) {
+		t.Error(err)
+	}
+	var all sync.WaitGroup
+	for i := range 60 { // in few transactions, whose first three deliveries fit, and are made again alone
+		all.Go(func() {
+			if _, err := s.Deliveries.Record(ctx, delivery(fmt.Sprint(i), "{}", "a")); err != nil && !errors.Is(err, ErrBacklog) {
+				t.Error(err)
+			}
+		})
+	}
+	all.Wait()
+	if n := len(must[[]Lease](t)(s.Leases.Claim(ctx, Claim{Worker: "w", Most: 10, Lease: time.Minute}))); n != 3 {
+		t.Fatalf("%d runs waited", n)
+	}
+	for i := range 3 {
+		must[Recorded](t)(s.Deliveries.Record(ctx, delivery(fmt.Sprint("late", i), "{}", "a")))
 	}
 }

@@ -463,8 +463,7 @@ func (s *Runs) LongestWait(ctx context.Context) (time.Duration, error) {
 
 // LimitQueue limits how many runs may wait. One more is ErrBacklog, and so is the
 // delivery that would start it. 0: no limit. LimitQueue counts the queue; between two
-// calls the count is only updated, and runs that were cancelled or rolled back still
-// count.
+// calls the count is only updated, and runs that were cancelled still count.
 func (s *Runs) LimitQueue(ctx context.Context, most int64) error {
 	s.maxQueued.Store(most)
 	if most <= 0 {

@@ -162,7 +162,7 @@ type DB struct {
 	unsynced  atomic.Bool             // the disk may not have what it was told to keep
 
 	// Queued is how many runs wait. All processes that share the database see the same number, as
-	// of the last transaction of this one.
+	// of the last transaction of this one. Only jobs change it; what is rolled back does not count.
 	Queued atomic.Int64
 
 	backup sync.Mutex // one at a time

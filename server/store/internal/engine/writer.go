@@ -318,11 +318,13 @@ func (s *DB) inSavepoint(ctx context.Context, fn func(*Tx) error) (result, fatal
 	if err := s.exec(ctx, "SAVEPOINT job"); err != nil {
 		return nil, err
 	}
+	queued := s.Queued.Load()
 	if result = fn(&Tx{ctx, s}); result == nil {
 		result = s.dialect.flush(ctx)
 	}
 	if result != nil {
 		s.memory.Forget()
+		s.Queued.Store(queued)
 		return result, errors.Join(s.exec(ctx, "ROLLBACK TO job"), s.exec(ctx, "RELEASE job"), s.dialect.flush(ctx))
 	}
 	return nil, s.exec(ctx, "RELEASE job")
@@ -336,12 +338,14 @@ func (s *DB) transaction(ctx context.Context, batch []*job, fn func(ctx context.
 	if err := s.dialect.begin(ctx, batch); err != nil {
 		return err
 	}
+	queued := s.Queued.Load()
 	err := fn(ctx)
 	if err == nil {
 		err = s.dialect.commit(ctx)
 	}
 	if err != nil {
 		s.memory.Forget()
+		s.Queued.Store(queued)
 		s.dialect.rollback(ctx)
 	}
 	return err
