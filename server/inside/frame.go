@@ -3,12 +3,14 @@ package inside
 import (
 	"encoding/binary"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"sync"
 
 	"triphammer/schema/output"
 	"triphammer/server/inside/limits"
+	"triphammer/server/run/event"
 	"triphammer/server/run/task"
 )
 
@@ -78,7 +80,7 @@ const (
 	FrameStdout   = 'o'
 	FrameStderr   = 'e'
 	FrameEvent    = 'v' // a ToldEvent
-	FrameArtifact = 'a' // an event.Artifact; its content follows
+	FrameArtifact = 'a' // an event.Artifact, or of the way out of a pod the pack of a push that waits; its content follows
 	FrameContent  = 'd' // of the artifact
 	FrameWhole    = 'w' // the artifact is complete
 	FrameEnd      = 'x' // an Ending
@@ -122,6 +124,25 @@ func (f *FrameWriter) Tell(kind byte, value any) error {
 		return err
 	}
 	return f.write(kind, data)
+}
+
+// Artifact sends an artifact with its content, or with the part of the content that could be read.
+func (f *FrameWriter) Artifact(a event.Artifact, content io.Reader) error {
+	err := f.Tell(FrameArtifact, a)
+	for buf := make([]byte, 64<<10); err == nil; {
+		n, readErr := content.Read(buf)
+		if n > 0 {
+			err = f.write(FrameContent, buf[:n])
+		}
+		if readErr != nil && err == nil {
+			err = f.write(FrameWhole, nil)
+			if !errors.Is(readErr, io.EOF) {
+				err = errors.Join(readErr, err)
+			}
+			break
+		}
+	}
+	return err
 }
 
 // ReadFrame reads one frame. A clean end is io.EOF.

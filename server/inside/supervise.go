@@ -328,21 +328,8 @@ func (s *supervising) phase(name string) (done func()) {
 }
 
 func (s *supervising) keep(a event.Artifact, content io.Reader) {
-	err := s.report.Tell(FrameArtifact, a)
-	for buf := make([]byte, 64<<10); err == nil; {
-		n, readErr := content.Read(buf)
-		if n > 0 {
-			err = s.report.write(FrameContent, buf[:n])
-		}
-		if readErr != nil {
-			break // send the part that could be read
-		}
-	}
-	if err == nil {
-		err = s.report.write(FrameWhole, nil)
-	}
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "sending an artifact:", err) // the server is gone
+	if err := s.report.Artifact(a, content); err != nil {
+		fmt.Fprintln(os.Stderr, "sending an artifact:", err) // the server is gone, or the rest of the file
 	}
 }
 

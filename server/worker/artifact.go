@@ -72,7 +72,9 @@ func (a *attempt) keeper(ctx context.Context, t *transcript, work *task.Task) *k
 
 // keptBefore is the artifact as another worker has kept it; false: none has.
 func (k *keeper) keptBefore(a event.Artifact) (event.Artifact, bool) {
-	at := slices.IndexFunc(k.again, func(one *store.Artifact) bool { return one.Name == a.Name && one.URL == a.URL })
+	at := slices.IndexFunc(k.again, func(one *store.Artifact) bool {
+		return one.Name == a.Name && one.URL == a.URL && one.MediaType != store.PackType
+	})
 	if at < 0 {
 		return a, false
 	}
@@ -164,7 +166,8 @@ func (k *keeper) artifact(a event.Artifact, content io.Reader) (event.Artifact, 
 }
 
 // pack keeps what Git sends with a push that waits for a person. A person approves exactly these bytes, so
-// nothing in them is hidden, as in what is pushed at once.
+// nothing in them is hidden, as in what is pushed at once. A pack that another worker has kept of this attempt
+// comes again with its report: it stays the same artifact.
 func (k *keeper) pack(_ context.Context, content io.Reader) (output.Pack, error) {
 	cfg := &k.manager.cfg
 	row := store.Artifact{Type: event.ArtifactFile, Name: "push.pack", MediaType: store.PackType}
@@ -175,7 +178,15 @@ func (k *keeper) pack(_ context.Context, content io.Reader) (output.Pack, error)
 	if errors.Is(err, store.ErrFull) {
 		err = noRoom
 	}
-	return output.Pack{Artifact: kept.ID.String(), SHA256: hex.EncodeToString(kept.Sum[:]), Bytes: kept.Size}, err
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	id := kept.ID
+	for _, one := range k.again {
+		if err == nil && one.MediaType == row.MediaType && one.Sum == kept.Sum {
+			id = one.ID
+		}
+	}
+	return output.Pack{Artifact: id.String(), SHA256: hex.EncodeToString(kept.Sum[:]), Bytes: kept.Size}, err
 }
 
 const noRoom = omitted("there is too little room on the disk of the server")

@@ -2,6 +2,8 @@ package worker_test
 
 import (
 	"context"
+	"encoding/json"
+	"encoding/pem"
 	"fmt"
 	"log/slog"
 	"os"
@@ -13,7 +15,11 @@ import (
 
 	batchv1 "k8s.io/api/batch/v1"
 
+	"triphammer/applier/gitrepo/gittest"
+	"triphammer/factory"
+	"triphammer/schema/output"
 	"triphammer/server/run"
+	"triphammer/server/run/event"
 	"triphammer/server/run/task"
 	"triphammer/server/secret"
 	"triphammer/server/store"
@@ -123,6 +129,68 @@ func TestTakenUpAfterRotation(t *testing.T) {
 	w.wants(w.finished(id), store.Succeeded, "")
 	if got := w.output(id, "stdout"); got != "begun\ntoken: [redacted]\n" {
 		t.Errorf("it printed %q", got)
+	}
+}
+
+// TestTakenUpWaiting: the worker that takes a run up reads again what the run pushed for a person to approve. That
+// stays one push, with the pack that the first worker kept (SPEC 23.3).
+func TestTakenUpWaiting(t *testing.T) {
+	root := t.TempDir()
+	bare := filepath.Join(root, "example", "app.git")
+	gittest.Git(t, root, "init", "-q", "--bare", "-b", "main", bare)
+	gittest.Git(t, bare, "config", "http.receivepack", "true")
+	work := t.TempDir()
+	gittest.Git(t, work, "init", "-q", "-b", "main")
+	gittest.Git(t, work, "commit", "-q", "--allow-empty", "-m", "one")
+	gittest.Git(t, work, "push", "-q", bare, "main")
+	forge := gittest.Serve(t, root)
+	forge.Basic("x-access-token", "the-value")
+	ca := filepath.Join(t.TempDir(), "ca.pem")
+	if err := os.WriteFile(ca, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: forge.Certificate().Raw}), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	w := newWorld(t)
+	if _, err := w.store.Secrets.Set(t.Context(), "FORGE", secret.New("the-value")); err != nil {
+		t.Fatal(err)
+	}
+	w.store.Outputs.Approve(time.Hour)
+	c := w.cluster("SSL_CERT_FILE=" + ca)
+	script, open := w.gated("git -c user.name=a -c user.email=a@example.com commit -q --allow-empty -m two && git push -q origin HEAD:triphammer/made && echo begun", "echo done")
+	e := environment(script)
+	e.Repositories = []factory.Repository{{URL: forge.URL + "/example/app.git", Secret: "FORGE"}}
+	id := c.left(run.Spec{Environment: e, Outputs: output.Allowed{output.Pull: {}}})
+	pack := func() (pack string, n int) {
+		t.Helper()
+		for _, e := range w.events(id) {
+			var p event.Push
+			if e.Kind != event.KindPush {
+				continue
+			}
+			if err := json.Unmarshal(e.Data, &p); err != nil || p.Refused != "" {
+				t.Fatal(err, p.Refused)
+			}
+			asked, err := output.Parse([]byte(p.Waits))
+			if err != nil {
+				t.Fatal(err)
+			}
+			pack, n = asked.Push.Pack.Artifact, n+1
+		}
+		return pack, n
+	}
+	w.until("the push waits", func() bool { _, n := pack(); return n == 1 })
+	first, _ := pack()
+	c.start(worker.Config{})
+	open()
+	w.wants(w.finished(id), store.Succeeded, "")
+	if kept, n := pack(); n != 1 || kept != first {
+		t.Errorf("%d pushes, with the pack %q, which was %q", n, kept, first)
+	}
+	all, err := w.store.Artifacts.Of(t.Context(), id)
+	if err != nil || len(all[id]) == 0 || all[id][0].ID.String() != first {
+		t.Errorf("%v, %v", all, err)
+	}
+	if heads := gittest.Git(t, bare, "for-each-ref", "--format=%(refname)"); heads != "refs/heads/main" {
+		t.Errorf("the forge has %q", heads)
 	}
 }
 

@@ -262,7 +262,7 @@ type Pushes struct {
 	Opened  []output.Request `json:"opened,omitempty"` // pull requests of earlier attempts of the run
 
 	// Waits is for how long what leaves the run waits for a person; 0: it does not. Then Stage keeps the pack of
-	// a push, until its content ends with an error or without; nil: the run is read-only (SPEC 23.3).
+	// a push, until its content ends with an error or without (SPEC 23.3).
 	Waits time.Duration                                                  `json:"waits,omitempty"`
 	Stage func(context.Context, io.Reader) (kept output.Pack, err error) `json:"-"`
 }

@@ -5,9 +5,12 @@ import (
 	"cmp"
 	"compress/gzip"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"net"
 	"net/netip"
@@ -21,6 +24,7 @@ import (
 	"time"
 
 	"triphammer/factory/hosts"
+	"triphammer/schema/output"
 	"triphammer/server/inside"
 	"triphammer/server/inside/limits"
 	"triphammer/server/run/event"
@@ -351,6 +355,7 @@ func serveEgress(file, counts string) int {
 	}
 	end := func() {}
 	if w.Gateway != "" {
+		w.Pushes.Stage = stageTo(frames)
 		var meter task.Meter
 		if meter, end, err = w.meter(filepath.Dir(file), counts, frames); err != nil {
 			return inside.Said(err)
@@ -372,6 +377,16 @@ func serveEgress(file, counts string) int {
 	}
 	end()
 	return 0
+}
+
+// stageTo is task.Pushes.Stage in a pod. The worker keeps the pack, and finds it by its digest when the event of
+// the push comes (receiver.staged).
+func stageTo(frames *inside.FrameWriter) func(context.Context, io.Reader) (output.Pack, error) {
+	return func(_ context.Context, content io.Reader) (output.Pack, error) {
+		sum := sha256.New()
+		err := frames.Artifact(event.Artifact{}, io.TeeReader(content, sum))
+		return output.Pack{SHA256: hex.EncodeToString(sum.Sum(nil))}, err
+	}
 }
 
 // meter is the meter of the gateway, and what ends it; without one, nobody counts.

@@ -2,14 +2,17 @@ package executor
 
 import (
 	"bytes"
+	"context"
 	"crypto/cipher"
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"io"
 	"strconv"
 	"strings"
 	"sync"
 
+	"triphammer/schema/output"
 	"triphammer/server/inside"
 	"triphammer/server/run/event"
 	"triphammer/server/run/task"
@@ -60,10 +63,11 @@ func NewPodReport(key []byte, sink task.Sink) *PodReport {
 	return r
 }
 
-// NewPodWayReport is NewPodReport for the container of the way out. counted takes what it counts.
-func NewPodWayReport(key []byte, sink task.Sink, counted func(task.Counted)) *PodReport {
+// NewPodWayReport is NewPodReport for the container of the way out. counted takes what it counts, and stage
+// (task.Pushes.Stage) the packs of pushes that wait for a person.
+func NewPodWayReport(key []byte, sink task.Sink, counted func(task.Counted), stage func(context.Context, io.Reader) (output.Pack, error)) *PodReport {
 	r := NewPodReport(key, sink)
-	r.receiver.wayOut, r.receiver.counted = true, counted
+	r.receiver.wayOut, r.receiver.counted, r.receiver.stage, r.receiver.packs = true, counted, stage, make(map[string]output.Pack)
 	return r
 }
 

@@ -19,6 +19,7 @@ import (
 	"syscall"
 	"time"
 
+	"triphammer/schema/output"
 	"triphammer/server/inside"
 	"triphammer/server/inside/limits"
 	"triphammer/server/run/event"
@@ -198,7 +199,9 @@ type receiver struct {
 	end     func(inside.Ending)
 	wayOut  bool // it is the report of the way out of a pod, which is not within the walls
 	counted func(task.Counted)
-	kept    *kept // nil: it is the report of a pod, or the run has no cache
+	stage   func(context.Context, io.Reader) (output.Pack, error) // task.Pushes.Stage, of the way out of a pod
+	packs   map[string]output.Pack                                // that it has kept, by their digests
+	kept    *kept                                                 // nil: it is the report of a pod, or the run has no cache
 
 	keeping sync.WaitGroup
 	mu      sync.Mutex
@@ -228,9 +231,13 @@ func (r *receiver) take(kind byte, data []byte) {
 		r.sink.Add(event.Output{Stream: event.Stderr, Text: string(data)})
 	case inside.FrameEvent:
 		e, err := decodeTold(data)
-		if err == nil && (r.wayOut || !outside(e)) {
-			r.sink.Add(e)
+		if err != nil || !r.wayOut && outside(e) {
+			return
 		}
+		if p, ok := e.(event.Push); ok && p.Waits != "" {
+			e = r.staged(p)
+		}
+		r.sink.Add(e)
 	case inside.FrameArtifact:
 		var a event.Artifact
 		if json.Unmarshal(data, &a) == nil {
@@ -279,9 +286,40 @@ func (r *receiver) keep(a event.Artifact) {
 	from, to := io.Pipe()
 	r.content = to
 	r.keeping.Go(func() {
-		err := r.sink.Keep(a, from)
+		var err error
+		if r.wayOut {
+			err = r.keepPack(from)
+		} else {
+			err = r.sink.Keep(a, from)
+		}
 		_ = from.CloseWithError(cmp.Or(err, io.ErrClosedPipe)) // the rest is not wanted
 	})
+}
+
+// keepPack keeps the pack of a push that waits for a person. The event of the push follows, and names the
+// pack by its digest.
+func (r *receiver) keepPack(content io.Reader) error {
+	kept, err := r.stage(context.Background(), content)
+	if err == nil {
+		r.packs[kept.SHA256] = kept
+	}
+	return err
+}
+
+// staged is a push that waits for a person, with the pack that was kept of it. What Git was told cannot be
+// taken back, so without the pack the transcript says that nobody will be asked.
+func (r *receiver) staged(p event.Push) event.Push {
+	var asked output.Request
+	if err := json.Unmarshal([]byte(p.Waits), &asked); err == nil && asked.Push != nil {
+		if kept, ok := r.packs[asked.Push.Pack.SHA256]; ok {
+			asked.Push.Pack = kept
+			text, _ := json.Marshal(asked) // texts always encode
+			p.Waits = string(text)
+			return p
+		}
+	}
+	p.Waits, p.Refused = "", "it could not be kept for a person, although Git was told that it waits: its pack did not arrive whole, or there was no room for it"
+	return p
 }
 
 // detach takes the artifact that is being sent out of the receiver; nil: there is none.

@@ -340,9 +340,6 @@ func (g *Gateway) pass(w http.ResponseWriter, r *http.Request, s *served, rest s
 	case rest == pulls && g.pushes.rules.Waits > 0:
 		answer(w, http.StatusForbidden, fmt.Errorf("what leaves this run waits for the approval of a person: ask for the pull request with the tool %s (outputs of the automation)", output.Pull))
 		return
-	case writes && g.pushes.rules.Waits > 0 && g.pushes.rules.Stage == nil:
-		answer(w, http.StatusForbidden, fmt.Errorf("%s is read-only for this run: what leaves the run waits for the approval of a person, and in a cluster no push can wait", s.url))
-		return
 	case writes && s.ReadOnly:
 		answer(w, http.StatusForbidden, fmt.Errorf("%s is read-only for this run: its environment says access: read, or the run works on the code of another repository", s.url))
 		return

@@ -3,6 +3,8 @@ package kubernetes
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/pem"
 	"errors"
 	"fmt"
@@ -10,6 +12,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -25,6 +28,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	"triphammer/applier/gitrepo/gittest"
+	"triphammer/schema/output"
 	"triphammer/server/githubapp"
 	"triphammer/server/githubapp/githubtest"
 	"triphammer/server/run/event"
@@ -188,25 +192,32 @@ func FuzzPodReport(f *testing.F) {
 	})
 }
 
-// TestPrivateRepository: a private repository is cloned and pushed to by the gateway beside the
-// run; no container of the run has the credential.
-func TestPrivateRepository(t *testing.T) {
-	t.Parallel()
+// privateForge is a forge with a repository of one commit, at bare, and the variable by which programs trust it.
+func privateForge(t testing.TB) (forge *gittest.Server, bare, settings string) {
+	t.Helper()
 	root := t.TempDir()
-	bare := filepath.Join(root, "example", "app.git")
+	bare = filepath.Join(root, "example", "app.git")
 	gittest.Git(t, root, "init", "-q", "--bare", "-b", "main", bare)
 	gittest.Git(t, bare, "config", "http.receivepack", "true")
 	work := t.TempDir()
 	gittest.Git(t, work, "init", "-q", "-b", "main")
 	gittest.Git(t, work, "commit", "-q", "--allow-empty", "-m", "one")
 	gittest.Git(t, work, "push", "-q", bare, "main")
-	forge := gittest.Serve(t, root)
+	forge = gittest.Serve(t, root)
 	forge.Basic("x-access-token", "c4nary-token")
 	ca := filepath.Join(t.TempDir(), "ca.pem")
 	if err := os.WriteFile(ca, certificate(forge.Certificate().Raw), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	s := newServer(t, "SSL_CERT_FILE="+ca)
+	return forge, bare, "SSL_CERT_FILE=" + ca
+}
+
+// TestPrivateRepository: a private repository is cloned and pushed to by the gateway beside the
+// run; no container of the run has the credential.
+func TestPrivateRepository(t *testing.T) {
+	t.Parallel()
+	forge, bare, settings := privateForge(t)
+	s := newServer(t, settings)
 	for _, network := range []task.Network{{}, {Off: true}} {
 		work, sink := newTask(`git log --format=%s; git -c user.name=a -c user.email=a@example.com commit -q --allow-empty -m two && git push -q origin HEAD:refs/heads/triphammer/made && echo pushed
 			env; cat "$GIT_CONFIG_SYSTEM" .git/config; ls -R /triphammer; true`), newSink()
@@ -234,6 +245,46 @@ func TestPrivateRepository(t *testing.T) {
 			t.Error("the transcript does not have what was contacted, and what was pushed")
 		}
 		gittest.Git(t, bare, "update-ref", "-d", "refs/heads/triphammer/made")
+	}
+}
+
+// TestWaitingPush: a push that waits for a person does not reach the forge. Its pack comes to the worker by the log of
+// the pod, and has the commit that was pushed (SPEC 23.3).
+func TestWaitingPush(t *testing.T) {
+	t.Parallel()
+	forge, bare, settings := privateForge(t)
+	s := newServer(t, settings)
+	work, sink := newTask(`git -c user.name=a -c user.email=a@example.com commit -q --allow-empty -m two && git push origin HEAD:refs/heads/triphammer/made && git rev-parse HEAD`), newSink()
+	work.Pushes = task.Pushes{Branches: []string{"triphammer/*"}, Max: 1, MaxBytes: 1 << 20, Waits: time.Hour}
+	var pack bytes.Buffer
+	work.Pushes.Stage = func(_ context.Context, content io.Reader) (output.Pack, error) {
+		_, err := io.Copy(&pack, content)
+		sum := sha256.Sum256(pack.Bytes())
+		return output.Pack{Artifact: "art_1", SHA256: hex.EncodeToString(sum[:]), Bytes: int64(pack.Len())}, err
+	}
+	work.Repositories = []task.Repository{{URL: forge.URL + "/example/app.git", Secret: "FORGE"}}
+	work.Credentials = map[string]secret.Value{"FORGE": secret.New("c4nary-token")}
+	exit, err := newExecutor(t, configOf(t, s)).Start(t.Context(), work, sink)
+	made := strings.TrimSpace(sink.output(event.Stdout))
+	if err != nil || exit.Code != 0 || !strings.Contains(sink.output(event.Stderr), "waits until a person approves it") {
+		t.Fatalf("it ended with %+v, %v, after %q %q", exit, err, made, sink.output(event.Stderr))
+	}
+	waits := 0
+	for _, e := range sink.all() {
+		if p, ok := e.(event.Push); ok && p.Refused == "" && p.New == made && strings.Contains(p.Waits, "art_1") {
+			waits++
+		}
+	}
+	if waits != 1 || gittest.Git(t, bare, "for-each-ref", "refs/heads/triphammer") != "" {
+		t.Errorf("%d pushes wait, and the forge has %s", waits, gittest.Git(t, bare, "for-each-ref"))
+	}
+	unpack := exec.Command("git", "-C", bare, "unpack-objects", "-q")
+	unpack.Stdin = &pack
+	if out, err := unpack.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	if subject := gittest.Git(t, bare, "log", "-1", "--format=%s", made); subject != "two" {
+		t.Errorf("the pack has the commit %q", subject)
 	}
 }
 

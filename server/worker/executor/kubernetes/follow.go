@@ -57,7 +57,7 @@ func (a *attempt) follow(ctx context.Context, job *batchv1.Job) (task.Exit, erro
 	read, readWay := make(chan error, 1), make(chan error, 1)
 	helpers.Go(func() { read <- a.readLog(looking, runContainer, report) })
 	if a.way {
-		way := executor.NewPodWayReport(key, a.sink, func(c task.Counted) { a.counted(looking, c) })
+		way := executor.NewPodWayReport(key, a.sink, func(c task.Counted) { a.counted(looking, c) }, a.task.Pushes.Stage)
 		helpers.Go(func() {
 			defer way.Close(nil)
 			readWay <- a.readLog(looking, egressContainer, way)
@@ -225,10 +225,10 @@ func (f *follower) lasts(ctx context.Context, over *outcome) bool {
 }
 
 // drain waits a moment for the rest of the way out's report; longer for its counts, because without them
-// all counts that was granted.
+// all counts that was granted, and for packs that wait for a person, because Git was told that they do.
 func (f *follower) drain() {
 	patient := f.patient()
-	if executor.Counts(f.task) {
+	if executor.Counts(f.task) || f.task.Pushes.Waits > 0 {
 		patient = max(patient, endTime)
 	}
 	t := time.NewTimer(patient)
