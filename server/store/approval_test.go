@@ -1,6 +1,7 @@
 package store
 
 import (
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"slices"
@@ -331,6 +332,43 @@ func TestApproveOutputs(t *testing.T) {
 	f.Outputs.Approve(0)
 	if got := states(ended(0, 1)); !slices.Equal(got, []string{"pending"}) {
 		t.Errorf("%q", got)
+	}
+}
+
+// TestApproveEverywhere: what a server that asks for approval takes waits on each worker, although a worker was not
+// told so: also of a run without an event, and of one that is retried (SPEC 26.1).
+func TestApproveEverywhere(t *testing.T) {
+	f := open(t)
+	ctx := t.Context()
+	create := func(spec string, retryOf RunID, place *OutputPlace) RunID {
+		t.Helper()
+		n := NewRun{Factory: "default", Automation: "a", Source: SourceAPI, Spec: []byte(spec), SpecHash: sha256.Sum256([]byte(spec)), RetryOf: retryOf, Outputs: place}
+		r, _, err := f.Runs.Create(ctx, n, "", nil)
+		check(t, err)
+		return r.ID
+	}
+	const asks = `{"outputs":{"comment":{}}}`
+	before := create(asks, 0, &OutputPlace{Provider: "github", Place: `{"x":1}`})
+	f.Outputs.Approve(time.Hour)
+	for _, tt := range []struct {
+		id    RunID
+		wait  time.Duration
+		place string
+	}{
+		{create(asks, 0, nil), time.Hour, ""},
+		{create(asks, before, nil), time.Hour, `{"x":1}`},
+		{create(asks, 0, &OutputPlace{Provider: "github", Place: `{"x":2}`, Waits: time.Minute}), time.Minute, `{"x":2}`},
+		{create(`{}`, 0, nil), 0, ""},
+		{before, 0, `{"x":1}`},
+	} {
+		f.Outputs.Approve(0) // of a worker
+		p := must[*OutputPlace](t)(f.Outputs.Place(ctx, tt.id))
+		if p == nil {
+			p = new(OutputPlace)
+		}
+		if p.Waits != tt.wait || p.Place != tt.place {
+			t.Errorf("%s: %+v, want %v and %s", tt.id, p, tt.wait, tt.place)
+		}
 	}
 }
 

@@ -69,8 +69,9 @@ type specFields struct {
 	Asked []struct {
 		Name string `json:"name"`
 	} `json:"asked_skills"`
-	Retry      Retry  `json:"retry"`
-	WorkerHost string `json:"worker_host"`
+	Outputs    map[string]json.RawMessage `json:"outputs"`
+	Retry      Retry                      `json:"retry"`
+	WorkerHost string                     `json:"worker_host"`
 }
 
 // groupOf finds the run's group, or makes it.

@@ -124,6 +124,23 @@ func (s *Outputs) insert(tx *engine.Tx, id RunID, seq int64, p OutputPlace, o Ne
 		int64(id), seq, o.Kind, o.Request, o.Bounds, p.WebhookUID, p.Provider, p.Place, status, p.Detail, due, micros(s.Now()))
 }
 
+// noPlace is why nothing is done of what an agent asks for, if its run has no place for that.
+const noPlace = "the run is about no event of a sender"
+
+// wait makes what the agent of a new run asks for, and what it pushes, wait for a person, if this server was told
+// so: the worker of the run may be another process.
+func (s *Outputs) wait(tx *engine.Tx, id RunID) error {
+	wait := s.Approval()
+	if wait == 0 {
+		return nil
+	}
+	n, err := tx.ExecCount("UPDATE outputs SET waits = CASE WHEN waits = 0 THEN $1 ELSE waits END WHERE run_id = $2 AND seq = 0", wait.Microseconds(), int64(id))
+	if err == nil && n == 0 {
+		err = s.place(tx, id, &OutputPlace{Detail: noPlace, Waits: wait}, 0)
+	}
+	return err
+}
+
 // again makes the outputs of a run that somebody starts again go where those of the first one went.
 func (s *Outputs) again(tx *engine.Tx, id, first RunID) error {
 	return tx.Exec(`INSERT INTO outputs (run_id, seq, kind, request, bounds, webhook_uid, provider, place, status, detail, posted, due_at, attempts, turn, uncertain, created_at, updated_at, waits)
@@ -136,7 +153,7 @@ func (s *Outputs) ofRun(tx *engine.Tx, id RunID, all []NewOutput) error {
 	if len(all) == 0 {
 		return nil
 	}
-	p := OutputPlace{Detail: "nothing says where: the run is about no event of a sender"}
+	p := OutputPlace{Detail: noPlace}
 	var waits int64
 	err := tx.Row("SELECT webhook_uid, provider, place, detail, waits FROM outputs WHERE run_id = $1 AND seq = 0", []any{int64(id)}, &p.WebhookUID, &p.Provider, &p.Place, &p.Detail, &waits)
 	if err != nil && !errors.Is(err, ErrNotFound) {

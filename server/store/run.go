@@ -225,6 +225,11 @@ func (s *Runs) insert(tx *engine.Tx, r *NewRun, delivery DeliveryID) (RunID, err
 	if err := errors.Join(s.store.Outputs.place(tx, id, r.Outputs, r.answers), s.store.Outputs.ends(tx, id, r)); err != nil {
 		return 0, err
 	}
+	if len(fields.Outputs) > 0 {
+		if err := s.store.Outputs.wait(tx, id); err != nil {
+			return 0, err
+		}
+	}
 	if err := s.store.Answers.insert(tx, id, delivery, r); err != nil {
 		return 0, err
 	}

@@ -330,7 +330,7 @@ func (a *attempt) earlierPushes(ctx context.Context, row *store.Run, spec *run.S
 		if place != nil {
 			t.Pushes.Waits = cmp.Or(t.Pushes.Waits, place.Waits) // the server may ask for approval too
 		}
-		t.Pushes.Waits = cmp.Or(t.Pushes.Waits, a.manager.cfg.Store.Outputs.Approval()) // also of a run without an event
+		t.Pushes.Waits = cmp.Or(t.Pushes.Waits, a.manager.cfg.Store.Outputs.Approval()) // of a run from before it was so
 	}
 	if row.Automation == "" || !pushes(t) {
 		return nil
