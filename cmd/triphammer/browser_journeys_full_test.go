@@ -139,7 +139,7 @@ func TestRoles(t *testing.T) {
 		who.open("/secrets")
 		who.do(chromedp.KeyEvent("k", chromedp.KeyModifiers(chromedp.ModifierCtrl)), chromedp.KeyEvent("stop"))
 		who.until("the search does not find the run", func() (bool, error) {
-			found, _ := js[bool](who, `document.querySelector('#found[data-text=stop] a[href*=run_]') !== null`)
+			found, _ := js[bool](who, `document.querySelector('#found [data-text=stop] a[href*=run_]') !== null`)
 			return found, nil
 		})
 		who.look()

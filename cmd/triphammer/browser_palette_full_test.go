@@ -3,11 +3,14 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"net/url"
 	"regexp"
 	"testing"
 
+	"github.com/chromedp/cdproto/cdp"
+	"github.com/chromedp/cdproto/page"
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
 )
@@ -20,7 +23,7 @@ func (b *tab) goTo(text, address string) {
 	b.until("the search for "+text+" does not find "+address, func() (bool, error) {
 		there, _ := js[string](b, call(`(text, address) => {
 	const found = document.getElementById('found'), is = a => a && a.href === location.origin + address;
-	return is(document.activeElement) ? 'chosen' : found.dataset.text === text && Array.from(found.querySelectorAll('a')).some(is) ? 'found' : '';
+	return is(document.activeElement) ? 'chosen' : found.firstElementChild?.dataset.text === text && Array.from(found.querySelectorAll('a')).some(is) ? 'found' : '';
 }`, text, address))
 		if there == "found" {
 			b.do(chromedp.KeyEvent(kb.ArrowDown))
@@ -72,4 +75,14 @@ func TestPalette(t *testing.T) {
 		b.goTo(find[0], find[1])
 	}
 	b.see("hook-00", "hook-19")
+
+	// A person who types before htmx has begun is answered, too.
+	b.do(chromedp.Func(func(ctx context.Context, t *chromedp.Target) error {
+		_, err := cdp.Call(ctx, t, page.AddScriptToEvaluateOnNewDocument, page.AddScriptToEvaluateOnNewDocumentParams{Source: `
+			const soon = setTimeout;
+			setTimeout = (then, ms, ...rest) => soon(then, ms ?? 1000, ...rest);`})
+		return err
+	}))
+	b.open("/")
+	b.goTo("secrets", "/secrets")
 }

@@ -68,6 +68,10 @@ function search() {
   field.select();
   if (palette) field.dispatchEvent(new Event("ask"));
 }
+// Who was faster than htmx, which begins after this script, is answered when it has begun.
+field?.addEventListener("htmx:after:init", () => {
+  if (document.getElementById("palette")?.open) field.dispatchEvent(new Event("ask"));
+});
 document.addEventListener("click", (event) => {
   if (event.target.id === "palette") event.target.close(); // beside it
   if (!field || event.ctrlKey || event.metaKey || event.shiftKey || !event.target.closest("[data-search]")) return;
@@ -87,7 +91,7 @@ document.addEventListener("keydown", (event) => {
   if (step) {
     event.preventDefault();
     stops[Math.min(Math.max(stops.indexOf(event.target) + step, 0), stops.length - 1)].focus();
-  } else if (event.key === "Enter" && event.target === field && stops[1] && found.dataset.text === field.value.trim()) {
+  } else if (event.key === "Enter" && event.target === field && stops[1] && found.firstElementChild.dataset.text === field.value.trim()) {
     event.preventDefault();
     stops[1].click();
   } else if (event.key.length === 1 && event.target.matches("a")) {
