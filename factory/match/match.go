@@ -145,7 +145,8 @@ func (x *Index) Match(d Delivery, dst []Match) (matched []Match, open []native.Q
 	dst = dst[:from+merge(dst[from:])]
 	x.name(dst[from:], d.Body)
 	for _, o := range undecided {
-		decided := func(m Match) bool { return m.Candidate == x.natives[o.Trigger] }
+		// Whether a reply starts something is for its thread to decide, so it decides about no trigger.
+		decided := func(m Match) bool { return m.Candidate == x.natives[o.Trigger] && !m.Event.IsReply() }
 		if slices.ContainsFunc(dst[from:], decided) {
 			continue
 		}

@@ -57,6 +57,19 @@ func TestReply(t *testing.T) {
 			t.Errorf("%s %s: %s, want %s", c.kind, c.more, got, c.want)
 		}
 	}
+	// What the sender's API decides about a trigger is asked for, although the same delivery is a reply.
+	channels, _ := mention[0].Native.Event.Key("channels")
+	named := []Trigger{{Native: &native.Trigger{Event: mention[0].Native.Event, Filters: []native.Filter{{Key: channels, Named: true, In: []string{"ops"}}}}}}
+	one := NewIndex([]Candidate{{Automation: "named", Triggers: named, Threads: true, Replies: reply()}})
+	mentioned := sent("app_mention", inThread)
+	matched, open, err := one.Match(mentioned, nil)
+	if err != nil || len(matched) != 1 || !matched[0].Event.IsReply() || len(open) != 1 {
+		t.Errorf("a mention in a thread: %+v, open %v, %v", matched, open, err)
+	}
+	mentioned.Answers = map[native.Question][]string{open[0]: {"ops"}}
+	if matched, open, err = one.Match(mentioned, nil); err != nil || len(matched) != 1 || matched[0].Event.Name != "app_mention" || !matched[0].Reply || len(open) != 0 {
+		t.Errorf("once the API has answered: %+v, open %v, %v", matched, open, err)
+	}
 	d := sent("message", inThread)
 	both := x.Explain(d)[2]
 	if both.Matched || !both.Reply || both.Path != "thread" || !strings.Contains(both.Want, "both has answered") {
