@@ -163,9 +163,10 @@ func (s *Lookups) startLater(tx *engine.Tx, id DeliveryID, runs []NewRun) (start
 	if err != nil {
 		return nil, nil, err
 	}
-	runs = slices.DeleteFunc(slices.Clone(runs), func(r NewRun) bool { // the writer may do this again
-		return slices.Contains(known, r.Automation) || not.has(r.Automation)
-	})
+	decided := func(r NewRun) bool { return slices.Contains(known, r.Automation) || not.has(r.Automation) }
+	// The automation that was last in the thread has taken a reply when it was recorded; no other one does later.
+	taken := slices.ContainsFunc(runs, func(r NewRun) bool { return r.OnlyReply && decided(r) })
+	runs = slices.DeleteFunc(slices.Clone(runs), func(r NewRun) bool { return decided(r) || taken && r.OnlyReply }) // the writer may do this again
 	d.ID, d.Runs = id, runs
 	if started, stopped, err = s.store.Deliveries.start(tx, id, &d, &not); err != nil {
 		return nil, nil, err

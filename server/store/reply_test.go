@@ -87,6 +87,22 @@ func TestReplies(t *testing.T) {
 	}
 }
 
+// TestReplyOfLookup: what the sender's API answers later gives a reply that one automation has taken to no other one.
+func TestReplyOfLookup(t *testing.T) {
+	s := open(t)
+	s.answered(t, "first", told("k", AnswerStart))
+	s.replied(t, func(d *NewDelivery) { d.Runs[0].OnlyReply = false }, "b")
+	var again []NewRun
+	got := s.replied(t, func(d *NewDelivery) { again = d.Runs }, "a", "b")
+	if len(got) != 1 || got[0].Automation != "b" {
+		t.Fatalf("the reply starts %+v", got)
+	}
+	started, _, err := s.Lookups.Record(t.Context(), got[0].DeliveryID, nil, again, nil)
+	if check(t, err); len(started) != 0 {
+		t.Errorf("once the API has answered, the reply starts %v", started)
+	}
+}
+
 // TestReplyExpired: a reply to a conversation that is not kept any more begins a new one, and the
 // next reply goes on with that.
 func TestReplyExpired(t *testing.T) {
