@@ -166,8 +166,9 @@ func (s *Answers) inThreads(tx *engine.Tx, d *NewDelivery) ([]NewRun, error) {
 		}
 		if r.Thread != "" && errors.Is(err, ErrNotFound) && !r.ToQuestion {
 			err = tx.Row(`SELECT r.id, CASE r.conversation_id WHEN 0 THEN r.id ELSE r.conversation_id END, r.subject FROM answers a JOIN runs r ON r.id = a.run_id
-				WHERE a.place_key = $1 AND a.status <> 'none' AND a.factory = $2 AND a.automation = $3 ORDER BY a.run_id DESC LIMIT 1`,
-				[]any{r.Thread, r.Factory, r.Automation}, &last, &conversation, &subject)
+				WHERE a.place_key = $1 AND a.status <> 'none' AND a.factory = $2 AND a.automation = $3 AND NOT (r.state = 'HELD' AND r.run_at = $4)
+				ORDER BY (r.attempt > 0 OR r.state <> 'CANCELLED') DESC, a.run_id DESC LIMIT 1`, // who waits to be approved keeps nobody, and who never began has no conversation
+				[]any{r.Thread, r.Factory, r.Automation, int64(untilApproved)}, &last, &conversation, &subject)
 		}
 		switch {
 		case err != nil && !errors.Is(err, ErrNotFound):

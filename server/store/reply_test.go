@@ -87,6 +87,26 @@ func TestReplies(t *testing.T) {
 	}
 }
 
+// TestReplyBeside: a run that waits for a person, or that nobody approved, keeps no reply in its thread from the
+// conversation there.
+func TestReplyBeside(t *testing.T) {
+	s := open(t)
+	outsider := func(d *NewDelivery) {
+		d.Runs[0].OnlyReply, d.Runs[0].Approval = false, &NewApproval{For: time.Hour, Outsider: true}
+	}
+	first := s.answered(t, "first", told("k", AnswerStart))
+	waits := s.replied(t, outsider, "a")[0]
+	goesOn := func(when string) {
+		t.Helper()
+		if got := s.replied(t, nil, "a"); len(got) != 1 || got[0].ConversationID != first {
+			t.Errorf("%s, a reply starts %+v", when, got)
+		}
+	}
+	goesOn("while " + string(waits.State))
+	check(t, s.decide(t, Decision{Run: s.replied(t, outsider, "a")[0].ID}))
+	goesOn("once it is declined")
+}
+
 // TestReplyOfLookup: what the sender's API answers later gives a reply that one automation has taken to no other one.
 func TestReplyOfLookup(t *testing.T) {
 	s := open(t)
