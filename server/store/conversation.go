@@ -222,12 +222,13 @@ func (s *Conversations) release(tx *engine.Tx, id, conversation RunID) error {
 }
 
 // beginAnew makes a run the first one of a conversation, with the runs of its line that waited
-// behind it.
+// behind it. What else waited has nothing to go on with: it is released, and says so.
 func (s *Conversations) beginAnew(tx *engine.Tx, id, conversation RunID) error {
 	return errors.Join(
 		tx.Exec("UPDATE runs SET conversation_id = 0 WHERE id = $1", id),
 		tx.Exec("UPDATE runs SET conversation_id = $1 WHERE conversation_id = $2 AND conversation_id <> 0 AND state = 'HELD' AND id IN (SELECT run_id FROM lines)", id, conversation),
 		tx.Exec("UPDATE subject_conversations SET conversation_id = $1 WHERE conversation_id = $2", id, conversation),
+		s.releaseNext(tx, conversation),
 	)
 }
 

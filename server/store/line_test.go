@@ -354,6 +354,23 @@ func TestLineFollowUp(t *testing.T) {
 	}
 }
 
+// TestLineFollowUpBehind: the follow-up of a person does not wait for good behind a run that begins a conversation
+// anew, because the one that both were to go on with has no session.
+func TestLineFollowUpBehind(t *testing.T) {
+	s := open(t)
+	rule := NewRun{PerSubject: PerSubjectContinue}
+	first := s.about(t, rule)
+	leases := s.claimed(t)
+	second := s.about(t, rule)
+	person := s.asked(t, NewRun{Conversation: first})
+	check(t, s.Leases.Finish(t.Context(), leases[0], FailedRun, "no", nil))
+	got := idsOf(s.claimed(t))
+	slices.Sort(got)
+	if !slices.Equal(got, []RunID{second, person}) {
+		t.Errorf("claimed %v, not %v and %v", got, second, person)
+	}
+}
+
 // TestLineLost: a run that waits for another one starts when that is dead, and not before, also if
 // its worker is lost or it is tried again.
 func TestLineLost(t *testing.T) {
