@@ -242,7 +242,7 @@ func (s *Lines) leave(tx *engine.Tx, id RunID) error {
 	if err != nil {
 		return err
 	}
-	first, err := listLined(tx, "ORDER BY l.delivery_id, l.run_id LIMIT 1", line.factory, line.automation, line.subject)
+	first, err := listLined(tx, "ORDER BY l.delivery_id, l.run_id LIMIT 2", line.factory, line.automation, line.subject)
 	if err != nil || len(first) == 0 {
 		return err
 	}
@@ -253,20 +253,31 @@ func (s *Lines) leave(tx *engine.Tx, id RunID) error {
 		if err != nil || len(ahead) > 0 {
 			return err
 		}
-		return s.store.Conversations.release(tx, f.id, f.id)
+		if err := s.store.Conversations.release(tx, f.id, f.id); err != nil {
+			return err
+		}
+		return s.behind(tx, first[1:], f.id, line.subject) // what an older delivery started late may have come between
 	case f.waits():
 		return s.store.Conversations.releaseNext(tx, f.conversation)
 	}
 	// Whoever waited for this run waits for the one before it now.
 	next, err := listLined(tx, "AND (l.delivery_id, l.run_id) > ($4, $5) ORDER BY l.delivery_id, l.run_id LIMIT 1", line.factory, line.automation, line.subject, delivery, id)
-	if err != nil || len(next) == 0 || !next[0].waits() || next[0].conversation != next[0].id {
+	if err != nil || len(next) == 0 {
 		return err
 	}
 	before, err := listLined(tx, "AND (l.delivery_id, l.run_id) < ($4, $5) ORDER BY l.delivery_id DESC, l.run_id DESC LIMIT 1", line.factory, line.automation, line.subject, delivery, id)
 	if err != nil || len(before) == 0 {
 		return err
 	}
-	return tx.Exec("UPDATE runs SET status_message = $1 WHERE id = $2", waitsForTurn(before[0].id, line.subject), next[0].id)
+	return s.behind(tx, next, before[0].id, line.subject)
+}
+
+// behind makes the first of some runs say for which run it waits, if it waits for its turn.
+func (s *Lines) behind(tx *engine.Tx, next []lined, before RunID, subject string) error {
+	if len(next) == 0 || !next[0].waits() || next[0].conversation != next[0].id {
+		return nil
+	}
+	return tx.Exec("UPDATE runs SET status_message = $1 WHERE id = $2", waitsForTurn(before, subject), next[0].id)
 }
 
 // ready is the time before which a run that waits for no other one must not start, and whether the

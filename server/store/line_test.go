@@ -236,7 +236,7 @@ func TestLineOfLookup(t *testing.T) {
 		rule NewRun
 		want []string // of the run of the older delivery, of the newer one, and of a third one
 	}{
-		{NewRun{PerSubject: PerSubjectQueue}, []string{"INPROGRESS", "SUCCEEDED", "QUEUED waits for #2, which is about github:acme/app#1 too"}},
+		{NewRun{PerSubject: PerSubjectQueue}, []string{"INPROGRESS", "SUCCEEDED", "QUEUED waits for #1, which is about github:acme/app#1 too"}},
 		{NewRun{PerSubject: PerSubjectReplace}, []string{"CANCELLED cancelled in favour of #3 before it started", "SUCCEEDED", "INPROGRESS"}},
 		{NewRun{Settle: time.Minute}, []string{"CANCELLED cancelled in favour of #3 before it started", "SUCCEEDED", "QUEUED waits for further events of github:acme/app#1 1m0s"}},
 	} {
