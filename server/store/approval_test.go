@@ -258,6 +258,25 @@ func TestApproveInLine(t *testing.T) {
 	}
 }
 
+// TestApproveReplay: a replay is parallel, before and after somebody approves it (SPEC 21.3).
+func TestApproveReplay(t *testing.T) {
+	f := open(t)
+	state := func(id RunID) RunState { return must[*Run](t)(f.Runs.Get(t.Context(), id)).State }
+	was := f.blocked(t, "github:ada 1", func(r *NewRun) { r.PerSubject, r.Approval = PerSubjectReplace, nil }).RunIDs[0]
+	waits := f.blocked(t, "github:eve 7", func(r *NewRun) { r.PerSubject = PerSubjectReplace }).RunIDs[0]
+	d := delivery("replay", "{}", "a")
+	d.ReplayOf = 1
+	d.Runs[0].Person, d.Runs[0].Subject, d.Runs[0].Approval, d.Runs[0].PerSubject = "github:eve 7", "github:acme/app#1", &NewApproval{For: time.Hour}, PerSubjectReplace
+	id := must[Recorded](t)(f.Deliveries.Record(t.Context(), d)).RunIDs[0]
+	if state(waits) != Blocked || state(id) != Blocked {
+		t.Errorf("while it waits: %s, %s", state(waits), state(id))
+	}
+	check(t, f.decide(t, Decision{Run: id, Approve: true, Shown: ShownOf(f.approvals(t, id)...)}))
+	if state(was) != Queued || state(id) != Queued {
+		t.Errorf("approved: %s, %s", state(was), state(id))
+	}
+}
+
 // TestApproveOutputs: what an agent asked for leaves after the decision about exactly what was shown, each
 // by itself or all together; what is declined or not decided in time is discarded (SPEC 26.1).
 func TestApproveOutputs(t *testing.T) {

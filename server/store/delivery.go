@@ -413,8 +413,11 @@ func (s *Deliveries) start(tx *engine.Tx, id DeliveryID, d *NewDelivery, not *wi
 			not.Repeats[r.Automation] = int64(of)
 			continue
 		}
+		if d.ReplayOf != 0 { // it is parallel, also once somebody has approved it
+			r.PerSubject, r.Settle, r.goesOn = "", 0, 0
+		}
 		var p place
-		inLine := d.ReplayOf == 0 && r.inLine() && r.Approval == nil
+		inLine := r.inLine() && r.Approval == nil
 		if inLine {
 			if p, err = s.store.Lines.place(tx, r, id); err != nil {
 				return nil, nil, err
