@@ -35,16 +35,16 @@ type guard struct {
 // has no limit of its own (NewRun.MaxPerHour). 0: none.
 func (s *Runs) Guard(most int64) { s.maxPerHour.Store(most) }
 
-// recentStarts are the times of an automation's runs, but for those that a person started
+// recentStarts are the times of an automation's runs, but for those that a person started, also
 // again, and those that a newer one replaced before they started. It takes its four values twice,
 // for the queue and for the runs that have left it, and then three for the runs that had to wait for room.
 const recentStarts = `SELECT created_at, person, counts_at FROM runs WHERE state = 'QUEUED'
-	AND group_id IN (SELECT id FROM run_groups WHERE automation = $1 AND factory = $2) AND id >= $3 AND retry_of = 0 AND created_at > $4
+	AND group_id IN (SELECT id FROM run_groups WHERE automation = $1 AND factory = $2 AND source <> 'API') AND id >= $3 AND retry_of = 0 AND created_at > $4
 	UNION ALL SELECT created_at, person, counts_at FROM runs WHERE state IN ('HELD', 'INPROGRESS', 'SUCCEEDED', 'FAILED', 'CANCELLED') AND state <> 'QUEUED'
-	AND group_id IN (SELECT id FROM run_groups WHERE automation = $5 AND factory = $6) AND id >= $7 AND retry_of = 0 AND created_at > $8
+	AND group_id IN (SELECT id FROM run_groups WHERE automation = $5 AND factory = $6 AND source <> 'API') AND id >= $7 AND retry_of = 0 AND created_at > $8
 	AND counts_at <= 0 AND (replaced_by = 0 OR attempt > 0)
 	UNION ALL SELECT counts_at, person, counts_at FROM runs WHERE counts_at > 0 AND counts_at <> 0 AND counts_at > $9
-	AND group_id IN (SELECT id FROM run_groups WHERE automation = $10 AND factory = $11) AND (replaced_by = 0 OR attempt > 0)
+	AND group_id IN (SELECT id FROM run_groups WHERE automation = $10 AND factory = $11 AND source <> 'API') AND (replaced_by = 0 OR attempt > 0)
 	ORDER BY 1`
 
 // guardOf finds what is known of an automation.

@@ -91,6 +91,19 @@ func TestLoopGuard(t *testing.T) {
 	}
 }
 
+// TestGuardByHand: what people start counts for no limit of the automation, whatever is remembered.
+func TestGuardByHand(t *testing.T) {
+	s := open(t)
+	for range 2 {
+		_, _, err := s.Runs.Create(t.Context(), NewRun{Factory: "default", Automation: "a", Source: SourceAPI, Spec: []byte("{}")}, "", nil)
+		check(t, err)
+	}
+	s.reopen(t)
+	if id := s.about(t, NewRun{MaxPerHour: 1}); id == 0 {
+		t.Errorf("paused: %+v", s.Pauses.List("default"))
+	}
+}
+
 // TestNoGuard: where runs have no limit, nobody counts those of the last hour: there can be any
 // number of them.
 func TestNoGuard(t *testing.T) {
