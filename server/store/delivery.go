@@ -496,6 +496,12 @@ func (s *Deliveries) starts(tx *engine.Tx, r *NewRun, p *place, not *withheld) (
 	if person != nil {
 		person.count(cmp.Or(r.countsAt, micros(s.Now())), freed)
 	}
+	for _, l := range p.older { // those of other people never start either
+		g := s.groups.guards[startsOf{Pausable{KindAutomation, r.Factory, r.Automation}, l.person}]
+		if g != nil && l.person != "" && l.person != personKey(r.Person) && l.unstarted() {
+			g.starts = g.without([]int64{l.counts})
+		}
+	}
 	return true, nil
 }
 

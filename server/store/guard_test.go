@@ -104,6 +104,23 @@ func TestGuardByHand(t *testing.T) {
 	}
 }
 
+// TestPersonReplaced: who is replaced by another person's event before the run started can start another, whatever
+// is remembered.
+func TestPersonReplaced(t *testing.T) {
+	for _, again := range []bool{false, true} {
+		s := open(t)
+		rule := NewRun{PerSubject: PerSubjectReplace, MaxPerPerson: 1}
+		for _, person := range []string{"github:ada 1", "github:bob 2", "github:ada 1"} {
+			if again {
+				s.reopen(t)
+			}
+			if rule.Person = person; s.about(t, rule) == 0 {
+				t.Errorf("%s starts nothing (after a restart: %v)", person, again)
+			}
+		}
+	}
+}
+
 // TestNoGuard: where runs have no limit, nobody counts those of the last hour: there can be any
 // number of them.
 func TestNoGuard(t *testing.T) {
