@@ -49,7 +49,7 @@ func (s *Audit) List(ctx context.Context, q AuditQuery) ([]AuditEntry, error) {
 	before(&w, "id", q.Before)
 	for _, part := range [][2]string{{"actor", q.Actor}, {"action", q.Action}, {"object", q.Object}} {
 		if part[1] != "" {
-			w.add("instr(lower("+part[0]+"), lower(?)) > 0", part[1])
+			w.add("instr(lower("+part[0]+"), ?) > 0", lowered(part[1]))
 		}
 	}
 	if !q.Since.IsZero() {

@@ -27,6 +27,16 @@ func (w *where) bind(text string, values ...any) string {
 	return text
 }
 
+// lowered is a text as lower makes it of a column in both databases: it changes letters of ASCII alone.
+func lowered(text string) string {
+	return strings.Map(func(r rune) rune {
+		if 'A' <= r && r <= 'Z' {
+			r += 'a' - 'A'
+		}
+		return r
+	}, text)
+}
+
 // in is the condition that a column has one of some values.
 func in[T any](w *where, column string, values []T) string {
 	if len(values) == 0 {

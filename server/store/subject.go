@@ -280,7 +280,7 @@ func (s *Subjects) List(ctx context.Context, q SubjectQuery) ([]Subject, error) 
 	w.text("factory", q.Factory)
 	w.text("subject", q.Name)
 	if q.Text != "" {
-		w.add("instr(lower(subject), ?) > 0", strings.ToLower(q.Text))
+		w.add("instr(lower(subject), ?) > 0", lowered(q.Text))
 	}
 	if !q.Since.IsZero() {
 		w.add("id >= ?", engine.IDAt(q.Since))
@@ -353,7 +353,7 @@ func subjectsOf[T ~int64](ctx context.Context, s *Subjects, ids []T) (map[T][]st
 func (w *where) begins(text string) (whole, name string) {
 	const after = "\U0010FFFF"
 	whole = w.bind("subject >= ? AND subject < ?", text, text+after)
-	text = strings.ToLower(text)
+	text = lowered(text)
 	return whole, w.bind("lower(substr(subject, instr(subject, ':') + 1)) >= ? AND lower(substr(subject, instr(subject, ':') + 1)) < ?", text, text+after)
 }
 

@@ -101,6 +101,11 @@ func TestSubjects(t *testing.T) {
 	if got := runs(RunQuery{Search: "pay/9", States: []RunState{Queued}}); !slices.Equal(got, []RunID{own.RunIDs[0]}) {
 		t.Errorf("search for a subject of a webhook: %v", got)
 	}
+	abroad := record("5", `{}`, "azure_devops:Übung/App!7")
+	is(SubjectQuery{Text: "Übung/app"}, "azure_devops:Übung/App!7 1d 1r 1a")
+	if got := runs(RunQuery{Search: "Übung/APP"}); !slices.Equal(got, abroad.RunIDs) {
+		t.Errorf("search for a subject that is not ASCII: %v", got)
+	}
 	if got := runs(RunQuery{Subject: "github:acme/app#12"}); !slices.Equal(got, both) {
 		t.Errorf("runs about the subject: %v", got)
 	}
