@@ -65,18 +65,16 @@ type node struct {
 
 func (n *node) addSource(s Source) {
 	for _, place := range s.places {
-		n.add(place)
+		if name, is := strings.CutPrefix(place.path, headerMark); !is {
+			n.add(place)
+		} else if !slices.Contains(n.headers, name) {
+			n.headers = append(n.headers, name)
+		}
 	}
 }
 
-// add makes a place known to the tree.
+// add makes a place in a body known to the tree.
 func (n *node) add(at place) {
-	if name, is := strings.CutPrefix(at.path, headerMark); is {
-		if !slices.Contains(n.headers, name) {
-			n.headers = append(n.headers, name)
-		}
-		return
-	}
 	many := false
 	for step := range strings.SplitSeq(at.path, ".") {
 		name, list := strings.CutSuffix(step, "[]")

@@ -142,6 +142,7 @@ func TestTemplates(t *testing.T) {
 		{"{a}", "github", `{"a":"acme"}`, "webhook:github:acme", ""},
 		{"acme/app#{n}", "github", `{"n":12}`, "webhook:github:acme/app#12", ""},
 		{"{a}", "webhook", `{"a":"github:x"}`, "webhook:webhook:github%3Ax", ""},
+		{"{@type}/{a.@id}", "w", `{"@type":"Alert","a":{"@id":7}}`, "w:Alert/7", ""},
 		{"{a.b}", "w", `{"a":{"b":null}}`, "", "a.b"},
 		{"{a.b}", "w", `{"a":{"b":[1]}}`, "", "a.b"},
 		{"{a.b}", "w", `{"a":"x"}`, "", "a.b"},
