@@ -189,10 +189,14 @@ func githubNumber(places ...string) Source { return thing(githubRepo, "#", first
 func githubCommit(object string) Source {
 	number, base, own := at(object+".pull_requests[].number"), at(object+".pull_requests[].base.repo.id"), at("repository.id")
 	pull := Source{Doc: number.Doc, places: slices.Concat(number.places, base.places, own.places), read: func(p *Payload) []string {
-		if !slices.Equal(base.values(p), own.values(p)) {
-			return nil
+		numbers, bases := number.values(p), base.values(p)
+		var mine []string
+		for i, of := range bases {
+			if len(bases) == len(numbers) && of == one(own, p) { // else it is not known which is whose
+				mine = append(mine, numbers[i])
+			}
 		}
-		return number.values(p)
+		return mine
 	}}
 	return either(thing(githubRepo, "#", pull), thing(githubRepo, "@", at(object+".head_sha")))
 }

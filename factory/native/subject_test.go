@@ -74,6 +74,7 @@ func TestSubjects(t *testing.T) {
 		{"github", "check_suite_completed", suite(""), "github:acme/app@77b2"},
 		{"github", "check_suite_completed", suite(own), "github:acme/app#12"},
 		{"github", "check_suite_completed", suite(own + "," + own), "github:acme/app@77b2"},
+		{"github", "check_suite_completed", suite(strings.Replace(other, "12", "7", 1) + "," + own), "github:acme/app#12"},
 		{"github", "check_suite_completed", suite(other), "github:acme/app@77b2"}, // of a fork, about a pull request elsewhere
 		{"gitlab", "merge_request", `{` + project + `,"object_kind":"merge_request","object_attributes":{"iid":7}}`, "gitlab:group/app!7"},
 		{"gitlab", "bot_mentioned", `{` + project + `,"object_kind":"issue","object_attributes":{"iid":7}}`, "gitlab:group/app#7"},

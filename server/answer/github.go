@@ -122,8 +122,14 @@ func githubPlace(e *native.Event, d native.Delivery) (Place, error) {
 // a fork's checks name pull requests of the repository that it was made from.
 func (g *githubPulls) place(p *Place, own string) {
 	p.Commit = commit(g.HeadSHA)
-	if len(g.Pulls) == 1 && own != "" && numeral(g.Pulls[0].Base.Repo.ID) == own {
-		p.Thread, p.Kind = numeral(g.Pulls[0].Number), "pull"
+	var mine []string
+	for _, pull := range g.Pulls {
+		if own != "" && numeral(pull.Base.Repo.ID) == own {
+			mine = append(mine, numeral(pull.Number))
+		}
+	}
+	if len(mine) == 1 {
+		p.Thread, p.Kind = mine[0], "pull"
 	}
 }
 
