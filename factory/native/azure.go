@@ -108,7 +108,9 @@ const azureComment = "ms.vss-code.git-pullrequest-comment-event"
 
 var (
 	azureSame = []Source{at("id")}
-	azureItem = thing(azureField("System.TeamProject"), "#", first("resource.workItemId", "resource.id"))
+	azureItem = ofSite(at("resource.url"), thing(azureField("System.TeamProject"), "#", first("resource.workItemId", "resource.id")), azureHomes...)
+	// azureHomes are the hosts of the service; others are of an Azure DevOps Server.
+	azureHomes = []string{"dev.azure.com", "visualstudio.com"}
 
 	// azureEdited has a value if a comment was changed: Azure DevOps sends one event for new and for changed ones.
 	azureEdited = Source{
@@ -156,7 +158,7 @@ func azureAddress(s Source) Source {
 
 // azureRepo is a repository in its project.
 func azureRepo(repository string) Source {
-	return thing(at(repository+".project.name"), "/", at(repository+".name"))
+	return ofSite(first(repository+".remoteUrl", repository+".url"), thing(at(repository+".project.name"), "/", at(repository+".name")), azureHomes...)
 }
 
 // azureRepos are the names of a repository, without and with its project.

@@ -179,7 +179,7 @@ var (
 )
 
 // githubRepo is a repository, with the host of a GitHub Enterprise Server before it.
-var githubRepo = ofSite("github.com", at("repository.html_url"), at("repository.full_name"))
+var githubRepo = ofSite(at("repository.html_url"), at("repository.full_name"), "github.com")
 
 // githubNumber is an issue or a pull request, which share their numbers.
 func githubNumber(places ...string) Source { return thing(githubRepo, "#", first(places...)) }

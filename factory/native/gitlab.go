@@ -98,7 +98,7 @@ var gitlabOrigins = at("project.git_http_url", "project.git_ssh_url", "project.w
 var gitlabRepos = Key{Name: "repos", From: at("project.path_with_namespace"), Fold: strings.ToLower}
 
 // gitlabProject is a project, with the host of a server of one's own before it.
-var gitlabProject = ofSite("gitlab.com", first("project.web_url", "object_attributes.url"), at("project.path_with_namespace"))
+var gitlabProject = ofSite(first("project.web_url", "object_attributes.url"), at("project.path_with_namespace"), "gitlab.com")
 
 // gitlabNoted is what a comment is about.
 var gitlabNoted = either(thing(gitlabProject, "!", at("merge_request.iid")), thing(gitlabProject, "#", first("issue.iid", "work_item.iid")), thing(gitlabProject, "@", at("commit.id")))

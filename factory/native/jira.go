@@ -20,7 +20,7 @@ var jira = &Sender{
 			Name: "issue_created", Doc: "Somebody creates an issue.",
 			In:   [][]Condition{{jiraEvent("jira:issue_created")}},
 			Keys: []Key{jiraProjects, {Name: "labels", From: at("issue.fields.labels[]")}},
-			Same: []Source{at("issue.id")}, Link: jiraPage, Subject: at("issue.key"), By: jiraPerson,
+			Same: []Source{at("issue.id")}, Link: jiraPage, Subject: jiraIssue, By: jiraPerson,
 		},
 		{
 			Name: "issue_labeled", Doc: "An issue gets a label, also when it is created.",
@@ -29,13 +29,13 @@ var jira = &Sender{
 				{jiraEvent("jira:issue_updated"), {Source: jiraNewLabels}},
 			},
 			Keys: []Key{jiraProjects, {Name: "labels", From: jiraAnyNewLabels}},
-			Same: []Source{at("issue.id"), at("changelog.id")}, Link: jiraPage, Subject: at("issue.key"), By: jiraPerson,
+			Same: []Source{at("issue.id"), at("changelog.id")}, Link: jiraPage, Subject: jiraIssue, By: jiraPerson,
 		},
 		{
 			Name: "status_changed", Doc: "An issue gets another status.",
 			In:   [][]Condition{{jiraEvent("jira:issue_updated"), {Source: jiraNewStatus}}},
 			Keys: []Key{jiraProjects, {Name: "status_ids", From: jiraNewStatus}},
-			Same: []Source{at("issue.id"), at("changelog.id")}, Link: jiraPage, Subject: at("issue.key"), By: jiraPerson,
+			Same: []Source{at("issue.id"), at("changelog.id")}, Link: jiraPage, Subject: jiraIssue, By: jiraPerson,
 		},
 		{
 			Name: "agent_session_created", Doc: "Somebody mentions an account of the webhook in a new comment, or assigns an issue to it.",
@@ -49,13 +49,13 @@ var jira = &Sender{
 				{Name: "labels", From: at("issue.fields.labels[]"), Ask: &Ask{Name: "issue_labels", Of: []Source{at("issue.id")}, Unless: given("issue.fields.labels")}},
 				{Name: "keywords", From: at("comment.body", "issue.fields.summary", "issue.fields.description"), Kind: Word, Fold: keyword},
 			},
-			Same: []Source{at("issue.id"), at("comment.id"), at("changelog.id")}, Link: jiraPage, Subject: at("issue.key"), By: jiraPerson,
+			Same: []Source{at("issue.id"), at("comment.id"), at("changelog.id")}, Link: jiraPage, Subject: jiraIssue, By: jiraPerson,
 		},
 	},
 	Comment: &Event{
 		Name: "comment", Doc: "Somebody comments on an issue.",
 		In:   [][]Condition{jiraNewComment},
-		Same: []Source{at("comment.id")}, Link: jiraPage, Subject: at("issue.key"), By: jiraPerson, Text: at("comment.body"),
+		Same: []Source{at("comment.id")}, Link: jiraPage, Subject: jiraIssue, By: jiraPerson, Text: at("comment.body"),
 	},
 }
 
@@ -74,6 +74,9 @@ var jiraPerson = &Who{
 }
 
 var jiraUser = first("user.accountId", "user.name", "comment.author.accountId", "comment.author.name")
+
+// jiraIssue is an issue, with the host of a Data Center before it.
+var jiraIssue = ofSite(at("issue.self"), at("issue.key"), "atlassian.net", "jira.com", "api.atlassian.com")
 
 var (
 	jiraProjects = Key{Name: "project_keys", From: at("issue.fields.project.key"), Fold: strings.ToUpper}

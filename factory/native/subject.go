@@ -122,9 +122,9 @@ func when(c Condition, s Source) Source {
 	}}
 }
 
-// ofSite is a name at a site, with the host of the site before it unless it is home. page is the
-// address of a page there.
-func ofSite(home string, page, name Source) Source {
+// ofSite is a name at a site, with the host of the site before it unless the host is one of homes or below
+// one. page is the address of a page there.
+func ofSite(page, name Source, homes ...string) Source {
 	return Source{Doc: name.Doc, places: slices.Concat(page.places, name.places), read: func(p *Payload) []string {
 		names, host := name.values(p), ""
 		for _, address := range page.values(p) {
@@ -132,7 +132,7 @@ func ofSite(home string, page, name Source) Source {
 				host = strings.ToLower(u.Host)
 			}
 		}
-		if len(names) != 1 || host == "" || host == home {
+		if len(names) != 1 || host == "" || slices.ContainsFunc(homes, func(home string) bool { return host == home || strings.HasSuffix(host, "."+home) }) {
 			return names
 		}
 		return []string{host + "/" + names[0]}

@@ -83,6 +83,12 @@ func TestSubjects(t *testing.T) {
 		{"gitlab", "bot_mentioned", `{` + project + `,"object_kind":"note","object_attributes":{"id":9},"commit":{"id":"77b2"}}`, "gitlab:group/app@77b2"},
 		{"slack", "app_mention", `{"team_id":"T1","event":{"channel":"C1","ts":"2.0","thread_ts":"1.0"}}`, "slack:T1/C1/1.0"},
 		{"azure_devops", "push", `{"resource":{"repository":{"name":"r","project":{"name":"p"}},"refUpdates":[{"name":"refs/heads/a"},{"name":"refs/heads/b"}]}}`, ""},
+		{"azure_devops", "pull_request", `{"resource":{"pullRequestId":7,"repository":{"name":"r","remoteUrl":"https://acme.visualstudio.com/p/_git/r","project":{"name":"p"}}}}`, "azure_devops:p/r!7"},
+		{"azure_devops", "pull_request", `{"resource":{"pullRequestId":7,"repository":{"name":"r","remoteUrl":"https://tfs.acme.example/c/p/_git/r","project":{"name":"p"}}}}`, "azure_devops:tfs.acme.example/p/r!7"},
+		{"azure_devops", "work_item", `{"resource":{"id":7,"url":"https://tfs.acme.example/c/_apis/wit/workItems/7","fields":{"System.TeamProject":"p"}}}`, "azure_devops:tfs.acme.example/p#7"},
+		{"jira", "issue_created", `{"issue":{"self":"https://api.atlassian.com/ex/jira/1/rest/api/2/issue/1","key":"ABC-9"}}`, "jira:ABC-9"},
+		{"jira", "issue_created", `{"issue":{"self":"https://acme.atlassian.net/rest/api/2/issue/1","key":"ABC-9"}}`, "jira:ABC-9"},
+		{"jira", "issue_created", `{"issue":{"self":"https://jira.acme.example/rest/api/2/issue/1","key":"ABC-9"}}`, "jira:jira.acme.example/ABC-9"},
 	} {
 		e := Find(c.provider, c.event)
 		if got := e.SubjectOf(e.Sender.Read(Delivery{Body: []byte(c.body)})); got != c.want {
