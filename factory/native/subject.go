@@ -201,10 +201,11 @@ func (t *Template) Subject(webhook string, body []byte) (subject, missing string
 		b.WriteString(escaped(t.literals[i], "") + escaped(value, marks)) // a value cannot play the text between values
 	}
 	b.WriteString(escaped(t.literals[len(t.paths)], ""))
-	if ByProvider(webhook) != nil || webhook == ownSubject {
-		webhook = ownSubject + ":" + webhook // a sender's events have its name before them
+	name := escaped(webhook, ":")
+	if ByProvider(name) != nil || name == ownSubject {
+		name = ownSubject + ":" + name // a sender's events have its name before them
 	}
-	return limited(webhook + ":" + b.String()), ""
+	return limited(name + ":" + b.String()), ""
 }
 
 // marks are the characters that the text of a template may have between values.

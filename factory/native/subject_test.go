@@ -149,6 +149,8 @@ func TestTemplates(t *testing.T) {
 		{"{a}", "github", `{"a":"acme"}`, "webhook:github:acme", ""},
 		{"acme/app#{n}", "github", `{"n":12}`, "webhook:github:acme/app#12", ""},
 		{"{a}", "webhook", `{"a":"github:x"}`, "webhook:webhook:github%3Ax", ""},
+		{"{a}", "pager duty", `{"a":1}`, "pager%20duty:1", ""},
+		{"8080/acme/app#{n}", "github:git.acme.example", `{"n":12}`, "github%3Agit.acme.example:8080/acme/app#12", ""}, // no GitHub with a port
 		{"{@type}/{a.@id}", "w", `{"@type":"Alert","a":{"@id":7}}`, "w:Alert/7", ""},
 		{"{a.b}", "w", `{"a":{"b":null}}`, "", "a.b"},
 		{"{a.b}", "w", `{"a":{"b":[1]}}`, "", "a.b"},
