@@ -85,7 +85,7 @@ var github = &Sender{
 			In: [][]Condition{{githubEvent("pull_request_review"), githubAction("submitted")}},
 			Keys: []Key{
 				githubRepos,
-				{Name: "mentioned", From: githubMentions("review.body"), Fold: mentionName},
+				{Name: "mentioned", From: when(githubByPerson("review.user"), githubMentions("review.body")), Fold: mentionName},
 				githubPullLabels,
 				{Name: "review_states", From: at("review.state"), Fold: strings.ToLower},
 			},

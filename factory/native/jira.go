@@ -105,7 +105,7 @@ var (
 		return ids
 	})
 	// jiraCode matches text that is shown as it is, or quotes an earlier text.
-	jiraCode    = regexp.MustCompile(`(?s)\{code[^}]*\}.*?\{code\}|\{noformat[^}]*\}.*?\{noformat\}|\{quote\}.*?\{quote\}|\{\{.*?\}\}`)
+	jiraCode    = regexp.MustCompile(`(?s)\{code[^}]*\}.*?\{code\}|\{noformat[^}]*\}.*?\{noformat\}|\{quote\}.*?\{quote\}|(?m:^ *bq\.)[^\n]*|\{\{.*?\}\}`)
 	jiraMention = regexp.MustCompile(`\[~(?:accountid:)?([^\]\s]+)\]`)
 )
 

@@ -128,6 +128,7 @@ var githubTruths = map[string][]verdict{
 		no("edited", "", "action=edited"),
 		no("dismissed", "", "action=dismissed"),
 		no("somebody else is mentioned", "mentioned=grace"),
+		no("a bot mentions", "mentioned=ada", "review.user.type=Bot"),
 	},
 	"check_suite_completed": {
 		yes("an outcome", "conclusions=FAILURE; branches=retry-captures"),

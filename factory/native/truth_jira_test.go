@@ -39,6 +39,7 @@ var jiraTruths = map[string][]verdict{
 		no("by an app", "", "comment.author.accountType=app"),
 		no("in code", "", "comment.body={code}[~accountid:712020:triphammer]{code}"),
 		no("in a quotation", "", "comment.body={quote}[~accountid:712020:triphammer] fix{quote} no"),
+		no("in a line that is a quotation", "", "comment.body=bq. [~accountid:712020:triphammer] fix"),
 		no("assigned to somebody else", "", "webhookEvent=jira:issue_updated", `changelog={"items":[{"field":"assignee","to":"5b10"}]}`),
 		no("another word", "keywords=deploy"),
 	},
