@@ -191,15 +191,18 @@ func (l *loader) lines(d *document, a *Automation) {
 	}
 }
 
-// subjectless warns of rules about subjects in an automation whose events have none.
+// subjectless warns of what is said about subjects in an automation whose events have none.
 func (l *loader) subjectless(d *document, a *Automation) {
-	if a.Subject != nil || slices.ContainsFunc(a.Triggers, func(t Trigger) bool { return t.Native != nil }) {
+	if slices.ContainsFunc(a.Triggers, func(t Trigger) bool { return t.Native != nil || a.Subject != nil && t.webhook() }) {
 		return
 	}
-	for _, key := range []string{"perSubject", "settle"} {
-		if n := d.Root.Get(key); n != nil && (key != "perSubject" || a.PerSubject != "") {
-			d.Warn(d.Root.KeyAt(key), schema.NoEffect, `add subject: "{service.name}/{alert.id}", with the paths of your payload`,
-				key+" has no effect: nothing says what the events of these triggers are about")
+	hint, why := `add subject: "{service.name}/{alert.id}", with the paths of your payload`, "nothing says what the events of these triggers are about"
+	if a.Subject != nil {
+		hint, why = "add a trigger whose events have a payload, or take it out", "the events of these triggers have no payload"
+	}
+	for _, key := range []string{"subject", "perSubject", "settle"} {
+		if n := d.Root.Get(key); n != nil && (key != "perSubject" || a.PerSubject != "") && (key != "subject" || a.Subject != nil) {
+			d.Warn(d.Root.KeyAt(key), schema.NoEffect, hint, key+" has no effect: "+why)
 		}
 	}
 }

@@ -145,3 +145,31 @@ func TestRefEventWithoutEvents(t *testing.T) {
 		}
 	}
 }
+
+// TestSubjectWithoutPayload: rules about subjects do nothing where no event has one, and a warning says so (SPEC 21.3).
+func TestSubjectWithoutPayload(t *testing.T) {
+	const cron, hook = "{provider: schedule, event: cron_fired, schedule: {cron: '@daily'}}", "{provider: webhook, event: received, filter: {webhooks: [w]}}"
+	for _, tt := range []struct {
+		subject, triggers string
+		want              int
+	}{
+		{"", cron, 2},
+		{"subject: '{a}'\n", cron, 3},
+		{"subject: '{a}'\n", cron + ", " + hook, 0},
+		{"", hook, 2},
+		{"", cron + ", {provider: github, event: push}", 0},
+	} {
+		_, report, err := Load(t.Context(), tree(map[string]string{
+			"factory.yaml":                "schemaVersion: v1alpha1\nname: X\n",
+			"webhooks/w.yaml":             "authMode: token\nsecretName: S\n",
+			"automations/a/automation.md": "---\n" + tt.subject + "perSubject: queue\nsettle: 30s\ntriggers: [" + tt.triggers + "]\n---\nWork.\n",
+		}), Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		found := slices.DeleteFunc(report.Diagnostics, func(d schema.Diagnostic) bool { return d.Code != schema.NoEffect })
+		if len(found) != tt.want {
+			t.Errorf("%s%s: %+v", tt.subject, tt.triggers, found)
+		}
+	}
+}
