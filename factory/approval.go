@@ -57,6 +57,7 @@ func (l *loader) approval(d *document, a *Automation) {
 			d.Warn(item.At, schema.NoEffect, "take it out", "approvers: author has no effect: anybody can be the author of an issue, so the author approves nothing")
 			continue
 		}
+		d.likeRole(item, "approvers")
 		a.Approval.Approvers = append(a.Approval.Approvers, who)
 	}
 	if n := d.Root.Get("approvers"); n != nil && len(list) == 0 && len(a.Outputs) == 0 {

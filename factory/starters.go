@@ -31,6 +31,9 @@ func (l *loader) starters(d *document, a *Automation) {
 	if len(a.StartedBy) == 1 && a.StartedBy[0] == native.RoleAuthor {
 		d.Warn(at, schema.AnybodyStarts, "add write, or logins, or take author out", "startedBy: [author] restricts nothing: anybody can open an issue, and is its author then")
 	}
+	for _, item := range itemsOf(n) {
+		d.likeRole(item, "startedBy")
+	}
 	list := native.ParseStarters(a.StartedBy)
 	list.Outsiders = a.Approval.Outsiders
 	roles := slices.ContainsFunc(list.Roles, func(role string) bool { return role != native.RoleAuthor })
@@ -65,6 +68,14 @@ func (l *loader) starters(d *document, a *Automation) {
 		if people && !refused && !slices.ContainsFunc(a.Triggers, func(t Trigger) bool { return t.by().Suits(entry) }) {
 			d.Error(item.At, schema.InvalidValue, "take it out", fmt.Sprintf("startedBy: no sender of its triggers says who is %s", entry))
 		}
+	}
+}
+
+// likeRole warns of a login that reads like a role: whoever has the login would be meant.
+func (d *document) likeRole(item *schema.Node, key string) {
+	text := strings.TrimSpace(textOf(item))
+	if role := strings.ToLower(text); role != text && slices.Contains(native.Roles, role) {
+		d.Warn(item.At, schema.AnybodyStarts, fmt.Sprintf("write %s for the role, or %q for the login", role, "@"+text), fmt.Sprintf("%s: %s is whoever has this login, and not the role %s", key, text, role))
 	}
 }
 

@@ -44,7 +44,7 @@ var Codes = []Code{
 	},
 	{
 		AnybodyStarts, "On a public repository, anybody can start the runs of an automation: with a comment, an issue, a review or a pull request from a fork.",
-		"Say who may: `startedBy: [write]` in the automation's file. The rules are in definitions.md.",
+		"Say who may: `startedBy: [write]` in the automation's file. A login that reads like a role, such as `Write`, has this warning too, because roles have small letters. The rules are in definitions.md.",
 	},
 	{
 		HeldPush, "An automation speaks of a push, and does not say to which branches its runs may push. The server refuses pushes to other branches than `triphammer/*` and that of the event's pull request.",
