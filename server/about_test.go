@@ -50,12 +50,13 @@ func TestDeliveriesAbout(t *testing.T) {
 	if d := read[api.DeliveryDetail](t, f.get("/api/v1/deliveries/"+f.push("2"), key)); d.Event != "push" || d.Person != "ada" {
 		t.Errorf("the delivery says %q by %q", d.Event, d.Person)
 	}
+	f.github("issues", "3", `{"action":"opened","issue":{"id":1,"number":1},"repository":{"id":1,"full_name":"acme/app"},"sender":{"login":"712020:bo"}}`)
 	for i := range siftPage + 3 { // the pushes are not on the first page that is read
 		f.do("POST", ingress+f.uids()["hook"], hookSecret, fmt.Sprintf(`{"i":%d,"type":"charge"}`, i))
 	}
 	for query, want := range map[string]int{
 		"event=push": 2, "event=PUSH&limit=1": 1, "event=push&text=main": 2, "event=push&webhook=hook": 0, "event=charge&limit=500": siftPage + 4, "event=char&limit=500": siftPage + 4, "event=nothing": 0,
-		"person=ADA": 2, "person=github:ada&event=push": 2, "person=grace": 0, "automation=a": 1, "automation=a&person=ada": 0, "automation=other&limit=500": 2,
+		"person=ADA": 2, "person=github:ada&event=push": 2, "person=grace": 0, "person=712020:bo": 1, "person=jira:712020:bo": 1, "person=bo": 0, "automation=a": 1, "automation=a&person=ada": 0, "automation=other&limit=500": 2,
 	} {
 		list := read[api.List[api.Delivery]](t, f.get("/api/v1/deliveries?"+query, key))
 		for list.PageInfo.HasNextPage && len(list.Entries) < want { // each request looks for a moment

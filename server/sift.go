@@ -8,6 +8,7 @@ import (
 
 	"triphammer/server/access"
 	"triphammer/server/api"
+	"triphammer/server/delivery"
 	"triphammer/server/store"
 )
 
@@ -71,7 +72,10 @@ func runsOf(ctx context.Context, c *call, l *runListing, limit int) ([]access.Ru
 // deliveriesOf are the deliveries of a list that report an event, that a person caused, and that an
 // automation wanted. Empty: any.
 func deliveriesOf(ctx context.Context, c *call, q store.DeliveryQuery, event, person, automation string, limit int) ([]*store.Delivery, api.PageInfo, error) {
-	person = person[strings.LastIndexByte(person, ':')+1:]
+	of := func(a delivery.About) bool { // the identifiers of some senders have a colon, too
+		_, name, named := strings.Cut(person, ":")
+		return person == "" || strings.EqualFold(a.Person, person) || named && strings.EqualFold(a.Person, name)
+	}
 	cursor := func(d *store.Delivery) string { return d.ID.String() }
 	read := func(after string) (all []*store.Delivery, next string, err error) {
 		if q.Before, err = store.ParseID[store.Delivery](after); err != nil {
@@ -94,7 +98,7 @@ func deliveriesOf(ctx context.Context, c *call, q store.DeliveryQuery, event, pe
 		about, err := c.About(ctx, all)
 		return func(d *store.Delivery) bool {
 			a := about[d.ID]
-			return a.Has(event) && (person == "" || strings.EqualFold(a.Person, person)) && (automation == "" || slices.Contains(all, d))
+			return a.Has(event) && of(a) && (automation == "" || slices.Contains(all, d))
 		}, err
 	}
 	return sift(limit, q.Before.String(), read, cursor, wanted)
