@@ -28,7 +28,7 @@ func Pushed(ctx context.Context, s *store.Store, factory, automation string, bef
 	for _, p := range made {
 		if u, err := url.Parse(p.Repository); err == nil {
 			u.User = nil
-			all = append(all, event.Push{Repository: u.String(), Ref: p.Ref, New: p.New})
+			all = append(all, event.Push{Repository: u.String(), Ref: p.Ref, Old: p.Old, New: p.New})
 		}
 	}
 	events, err := s.Transcripts.OfAutomation(ctx, factory, automation, event.KindPush, since, maxPushed)
@@ -38,7 +38,6 @@ func Pushed(ctx context.Context, s *store.Store, factory, automation string, bef
 	for _, e := range events {
 		decoded, err := event.Decode(e.Kind, e.Data)
 		if p, ok := decoded.(event.Push); ok && err == nil && p.Refused == "" && p.Waits == "" {
-			p.Old = ""
 			all = append(all, p)
 		}
 	}

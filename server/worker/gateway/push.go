@@ -31,7 +31,8 @@ type pushes struct {
 	// together, and one does not change what the other was judged by.
 	turn chan struct{}
 
-	made map[string]bool // what runs of this automation pushed: repository, ref and object
+	// made is what runs of this automation pushed, repository, ref and object, with the objects that it replaced.
+	made map[string][]string
 	// parents are those of the commits of the attempt's packs. They hold whatever became of a push,
 	// because a commit's identifier is a digest of its parents, too.
 	parents map[string][]string
@@ -43,7 +44,7 @@ type pushes struct {
 func newPushes(cfg GatewayConfig) *pushes {
 	rules := cfg.Pushes
 	p := &pushes{
-		rules: rules, tell: cfg.Pushed, asked: cfg.Pulled, turn: make(chan struct{}, 1), made: make(map[string]bool), parents: make(map[string][]string),
+		rules: rules, tell: cfg.Pushed, asked: cfg.Pulled, turn: make(chan struct{}, 1), made: make(map[string][]string), parents: make(map[string][]string),
 		taken: make(map[string]bool), left: rules.MaxBytes, opened: rules.Opened,
 	}
 	if p.tell == nil {
@@ -53,9 +54,15 @@ func newPushes(cfg GatewayConfig) *pushes {
 		p.asked = func(event.Request) {}
 	}
 	for _, e := range rules.Earlier {
-		p.made[place(e.Repository, e.Ref)+" "+e.New] = true
+		p.note(e)
 	}
 	return p
+}
+
+// note remembers a push that was made.
+func (p *pushes) note(e event.Push) {
+	at := place(e.Repository, e.Ref) + " " + e.New
+	p.made[at] = append(p.made[at], e.Old)
 }
 
 // pushed tells whether a run of the automation has pushed a branch.
@@ -82,8 +89,35 @@ const maxKnown = 1 << 20
 // place is a ref of a repository.
 func place(repository, ref string) string { return repository + " " + ref }
 
-func (p *pushes) ours(s *served, c command) bool {
-	return p.made[place(s.url.String(), c.Ref)+" "+c.Old]
+// below are the objects that a command replaces and that no run of the automation pushed: its own, or those that runs
+// pushed over. None: runs of the automation made the ref.
+func (p *pushes) below(s *served, c command) (all []string) {
+	at, created := place(s.url.String(), c.Ref)+" ", false
+	seen := map[string]bool{c.Old: true}
+	for queue := []string{c.Old}; len(queue) > 0; queue = queue[1:] {
+		replaced, ours := p.made[at+queue[0]]
+		switch {
+		case none(queue[0]):
+			created = true
+		case !ours:
+			all = append(all, queue[0])
+		}
+		for _, id := range replaced {
+			if !seen[id] {
+				seen[id] = true
+				queue = append(queue, id)
+			}
+		}
+	}
+	if len(all) == 0 && !created { // runs went there and back, and nobody knows from where
+		all = []string{c.Old}
+	}
+	return all
+}
+
+// keeps tells whether an update keeps what no run of the automation pushed, as far as parents are known.
+func (p *pushes) keeps(s *served, c command) bool {
+	return leads(p.parents, c.New, c.Old) || !slices.ContainsFunc(p.below(s, c), func(id string) bool { return c.New != id && !leads(p.parents, c.New, id) })
 }
 
 // branches are the patterns of branches for a repository.
@@ -109,7 +143,7 @@ func named(patterns []string, name string) bool {
 }
 
 // judge says why commands may not be passed on, by ref, and which of the commands need a look
-// at the pack: they replace what no run of the automation pushed. main is the default branch.
+// at the pack: no run of the automation pushed all that they replace. main is the default branch.
 // If there are no reasons, the commands count from now on, whatever becomes of them.
 func (p *pushes) judge(s *served, commands []command, main string) (reasons map[string]string, unsure []command) {
 	reasons = make(map[string]string)
@@ -126,7 +160,7 @@ func (p *pushes) judge(s *served, commands []command, main string) (reasons map[
 		if taken[place(s.url.String(), c.Ref)] = true; len(taken) > p.rules.Max {
 			reasons[c.Ref] = fmt.Sprintf("a run pushes to no more branches and tags than push.max of the automation: %d", p.rules.Max)
 		}
-		if !none(c.Old) && !p.ours(s, c) {
+		if len(p.below(s, c)) > 0 {
 			unsure = append(unsure, c)
 		}
 	}
@@ -150,7 +184,7 @@ func (p *pushes) reason(s *served, c command, main string) string {
 		return "a run deletes nothing"
 	case isTag && !named(p.rules.Tags, tag):
 		return "a run pushes no tag that push.tags of the automation does not name"
-	case isTag && !none(c.Old) && !p.ours(s, c):
+	case isTag && len(p.below(s, c)) > 0:
 		return "a run moves no tag that its automation did not push"
 	case isTag:
 		return ""
@@ -181,7 +215,7 @@ func (p *pushes) done(s *served, c *credential, commands []command, told map[str
 		case reason != "":
 			e.Refused = "the forge refused it: " + clip(string(c.hide.Redact([]byte(reason))))
 		default:
-			p.made[place(e.Repository, e.Ref)+" "+e.New] = true
+			p.note(e)
 		}
 		p.tell(e)
 	}
@@ -208,7 +242,7 @@ func (p *pushes) refused(s *served, commands []command, reasons map[string]strin
 }
 
 // push passes on a push if the rules allow it. Commands stand before the pack, so most pushes
-// are decided before a byte of their pack is passed on. A command that replaces what this run
+// are decided before a byte of their pack is passed on. A command that replaces what its automation
 // did not push is decided by the commits of the pack: until they are known, the end of the
 // pack is held back. A forge does nothing with a pack whose end is missing or wrong.
 func (g *Gateway) push(w http.ResponseWriter, r *http.Request, s *served, c *credential, proxy *httputil.ReverseProxy) {
@@ -293,7 +327,7 @@ func (g *Gateway) passPush(w http.ResponseWriter, r *http.Request, body io.Reade
 	read := make(chan struct{})
 	go func() {
 		defer close(read)
-		_, reasons = g.sendPack(to, body, head, unsure, false)
+		_, reasons = g.sendPack(to, body, s, head, unsure, false)
 	}()
 	sent := func() {
 		_ = from.Close()
@@ -348,7 +382,7 @@ var errCut = errors.New("the push breaks a rule")
 
 // sendPack sends the head and the pack of a push, or to a person the pack alone, and closes to. It returns the
 // reasons for which it did not send the end as it is. sent is nil if nobody had to understand it.
-func (g *Gateway) sendPack(to *io.PipeWriter, body io.Reader, head *push, unsure []command, person bool) (sent *pack, reasons map[string]string) {
+func (g *Gateway) sendPack(to *io.PipeWriter, body io.Reader, s *served, head *push, unsure []command, person bool) (sent *pack, reasons map[string]string) {
 	if !person {
 		if _, err := to.Write(head.encode()); err != nil {
 			return nil, nil
@@ -376,7 +410,7 @@ func (g *Gateway) sendPack(to *io.PipeWriter, body io.Reader, head *push, unsure
 		reasons = make(map[string]string)
 		g.pushes.learn(sent)
 		for _, c := range unsure {
-			if !leads(g.pushes.parents, c.New, c.Old) {
+			if !g.pushes.keeps(s, c) {
 				reasons[c.Ref] = "a run does not rewrite what its automation did not push: begin with the newest commit of the branch"
 			}
 		}

@@ -205,7 +205,8 @@ func TestPushShallow(t *testing.T) {
 	w.must(work, "checkout", "-q", "-b", "mine", "origin/triphammer/theirs")
 	w.must(work, "commit", "-q", "--allow-empty", "-m", "on top of theirs")
 	w.must(work, "push", "-q", "origin", "HEAD:triphammer/theirs", "HEAD:triphammer/new")
-	w.must(work, "push", "-q", "-f", "origin", "origin/main:triphammer/theirs") // which this run pushed
+	w.must(work, "commit", "-q", "--amend", "--allow-empty", "-m", "better")
+	w.must(work, "push", "-q", "-f", "origin", "HEAD:triphammer/theirs")
 	if out, err := w.git(work, "push", "-f", "origin", "HEAD:main"); err == nil || !strings.Contains(out, "default branch only if") {
 		t.Errorf("%v %s", err, out)
 	}

@@ -15,6 +15,7 @@ import (
 	"triphammer/applier/gitrepo/gittest"
 	"triphammer/server/run/event"
 	"triphammer/server/run/task"
+	"triphammer/server/secret"
 )
 
 // pushWorld is a gateway with a forge that has the branches main and theirs, and a clone.
@@ -144,8 +145,41 @@ func TestPushElsewhere(t *testing.T) {
 	w.must(work, "commit", "-q", "--allow-empty", "-m", "and one more")
 	w.must(work, "push", "-q", "origin", "HEAD:triphammer/mine")
 	w.must(work, "push", "-q", "origin", "HEAD:triphammer/theirs")
-	if out, err := w.git(work, "push", "-f", "origin", "origin/main:triphammer/theirs"); err != nil {
-		t.Errorf("what the run pushed itself it may replace: %v %s", err, out)
+}
+
+// TestPushTwice: a run does not rewrite what others pushed by a push of its own before, whatever it pushes between.
+// Its own commits on top of that it may replace.
+func TestPushTwice(t *testing.T) {
+	w, work := pushWorld(t, task.Pushes{})
+	w.must(work, "checkout", "-q", "-b", "theirs", "origin/triphammer/theirs")
+	refused := func(from string) {
+		t.Helper()
+		if out, err := w.git(work, "push", "-f", "origin", from+":triphammer/theirs"); err == nil || !strings.Contains(out, "does not rewrite what") {
+			t.Errorf("%s replaced theirs: %v %s", from, err, out)
+		}
+	}
+	for range 2 {
+		w.must(work, "commit", "-q", "--allow-empty", "-m", "on top of theirs")
+		w.must(work, "push", "-q", "origin", "HEAD:triphammer/theirs")
+		refused("origin/main")
+	}
+	w.must(work, "commit", "-q", "--amend", "--allow-empty", "-m", "better")
+	w.must(work, "push", "-q", "-f", "origin", "HEAD:triphammer/theirs")
+	refused("origin/main")
+	w.must(work, "push", "-q", "-f", "origin", "HEAD~2:triphammer/theirs") // as it was
+	refused("origin/main")
+	w.must(work, "push", "-q", "origin", "HEAD:triphammer/theirs")
+	w.end()
+
+	// Another run of the automation knows what the first one pushed.
+	made := slices.DeleteFunc(w.pushed, refusedPush)
+	p := newPushes(GatewayConfig{Pushes: task.Pushes{Earlier: made}})
+	bare := filepath.Join(w.root, "example/app.git")
+	id := func(name string) string { return strings.TrimSpace(gittest.Git(t, bare, "rev-parse", name)) }
+	c := command{id("triphammer/theirs"), id("main"), "refs/heads/triphammer/theirs"}
+	s, err := newServed(Repository{URL: made[0].Repository, Credential: secret.New("x")})
+	if err != nil || p.keeps(s, c) || len(p.below(s, c)) == 0 {
+		t.Errorf("%v: %+v may become %s", err, made, c.New)
 	}
 }
 

@@ -34,7 +34,7 @@ func (g *Gateway) stagePush(w http.ResponseWriter, r *http.Request, body io.Read
 	read := make(chan struct{})
 	go func() {
 		defer close(read)
-		sent, reasons = g.sendPack(to, body, head, unsure, true)
+		sent, reasons = g.sendPack(to, body, s, head, unsure, true)
 	}()
 	kept, err := g.pushes.rules.Stage(r.Context(), &judged{from, func() error {
 		if <-read; reasons != nil {
