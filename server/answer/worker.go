@@ -351,14 +351,14 @@ func (w *Worker) say(ctx context.Context, s *Sender, a *store.Answer, p Place, m
 	if a.Next == store.AnswerMention {
 		at = Posted{}
 	}
-	text := s.Text(phrased(s, a, p, m, at.ID != ""))
+	text, key := s.Text(phrased(s, a, p, m, at.ID != "")), m.Marker
 	if at.ID != "" && s.Edit != nil {
 		err := s.Edit(ctx, w.Client, api, p, at, text)
-		if f := (*lookup.Failure)(nil); err == nil || a.Next != store.AnswerEnd || !errors.As(err, &f) || f.Status() != http.StatusNotFound {
+		if f := failed(err); f == nil || !f.Final() && !denied(f) || a.Next != store.AnswerEnd || !s.edits(p) {
 			return true, err
 		}
-		// Somebody has deleted the text. The end is worth a new one.
-		text = s.Text(phrased(s, a, p, m, false))
+		// Somebody has deleted the text, or it cannot be changed any more. The end is worth a new text.
+		text, key = s.Text(phrased(s, a, p, m, false)), m.Marker+" anew"
 	}
 	if a.Uncertain {
 		if s.Find == nil {
@@ -379,7 +379,7 @@ func (w *Worker) say(ctx context.Context, s *Sender, a *store.Answer, p Place, m
 			return false, nil
 		}
 	}
-	at, err = s.Post(ctx, w.Client, api, p, text, m.Marker)
+	at, err = s.Post(ctx, w.Client, api, p, text, key)
 	if a.Next == store.AnswerMention {
 		return false, err
 	}

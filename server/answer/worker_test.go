@@ -326,6 +326,31 @@ func TestOnePerPull(t *testing.T) {
 	}
 }
 
+// TestEndAnew: if the text of a run was deleted, or cannot be changed any more, the end is a new text, once (SPEC 22.2).
+func TestEndAnew(t *testing.T) {
+	f := newFixture(t)
+	var keys []string
+	post := f.row.Post
+	f.row.Post = func(ctx context.Context, c *lookup.Client, api lookup.API, p Place, text, key string) (Posted, error) {
+		keys = append(keys, key)
+		return post(ctx, c, api, p, text, key)
+	}
+	id := f.deliver("1", thread("7", "issue", "@ann"))
+	l := f.start()
+	f.turns(t.Context())
+	f.row.Edit = func(context.Context, *lookup.Client, lookup.API, Place, Posted, string) error {
+		return lookup.Fail("answered edit_window_closed: the message can no longer be edited", true) // with 200, as Slack
+	}
+	f.end(l)
+	f.turns(t.Context())
+	if got := f.forge.texts(); len(got) != 2 || !strings.HasPrefix(got[0], "started") || !strings.HasPrefix(got[1], "ended") {
+		t.Errorf("%q", got)
+	}
+	if a := f.answer(id); a.Status != store.AnswerDelivered || !strings.Contains(a.Posted, `"2"`) || len(keys) != 2 || keys[0] == keys[1] {
+		t.Errorf("%+v, keys %q", a, keys)
+	}
+}
+
 // TestKilled: whatever a server is doing when it is killed, another one sends each text once
 // (SPEC 22.3).
 func TestKilled(t *testing.T) {
