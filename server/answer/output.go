@@ -196,7 +196,9 @@ func (w *Worker) settled(s *Sender, o *store.Output, wanted *Wanted, at Posted, 
 	w.rested(o.WebhookUID, err)
 	f := failed(err)
 	final := f != nil && (f.Final() || denied(f))
-	o.Uncertain = f != nil && f.Uncertain() || wanted != nil && wanted.Again && !final
+	// Whoever does it again looks for what an earlier attempt has made, unless it was looked for in vain.
+	vain := errors.Is(err, errUnsure) || errors.Is(err, errLong)
+	o.Uncertain = f != nil && f.Uncertain() || wanted != nil && wanted.Again && !vain
 	o.Detail = err.Error()
 	if k := output.ByName(o.Kind); s != nil && f != nil && denied(f) && k != nil {
 		why, _, _ := strings.Cut(o.Detail, "; it needs ") // what answers need
@@ -215,7 +217,7 @@ func (w *Worker) settled(s *Sender, o *store.Output, wanted *Wanted, at Posted, 
 		if late && !final {
 			o.Detail = fmt.Sprintf("given up after %v: %s", giveUp, o.Detail)
 		}
-		o.Status, o.DueAt, o.Uncertain, level = store.OutputFailed, time.Time{}, o.Uncertain && !final, slog.LevelError
+		o.Status, o.DueAt, level = store.OutputFailed, time.Time{}, slog.LevelError
 	}
 	w.Logger.Log(context.Background(), level, "a sender did not do what an agent asked for", "run", o.RunID, "provider", o.Provider, "kind", o.Kind,
 		"error", o.Detail, "attempts", o.Attempts, "status", o.Status)

@@ -276,6 +276,31 @@ func TestOutputRefused(t *testing.T) {
 	}
 }
 
+// TestOutputAgain: what arrived although nobody heard of it is found when a person has it done again, also if
+// the sender refused the look for it, such as for a credential that has ended (SPEC 26.2).
+func TestOutputAgain(t *testing.T) {
+	f := newFixture(t)
+	f.row.Outputs = map[string]Perform{"comment": f.row.comment}
+	id := f.ask("again", 1)
+	f.forge.set(func() { f.forge.lose = func(method string) bool { return method == http.MethodPost } })
+	f.performDue(t.Context())
+	f.forge.set(func() {
+		f.forge.lose, f.forge.refuse = nil, func(method string) int { return map[string]int{http.MethodGet: http.StatusUnauthorized}[method] }
+	})
+	f.pass(lease)
+	f.performDue(t.Context())
+	if all, err := f.store.Outputs.Of(t.Context(), id); err != nil || all[0].Status != store.OutputFailed {
+		t.Fatalf("%+v, %v", all, err)
+	}
+	f.forge.set(func() { f.forge.refuse = nil })
+	f.check(f.store.Outputs.Again(t.Context(), id))
+	f.performDue(t.Context())
+	all, err := f.store.Outputs.Of(t.Context(), id)
+	if texts := f.forge.texts(); err != nil || all[0].Status != store.OutputDone || len(texts) != 1 {
+		t.Errorf("%+v, %v, %q", all, err, texts)
+	}
+}
+
 // TestOutputText: what an agent asks to say mentions nobody and begins no line with a command (SPEC 23.4).
 func TestOutputText(t *testing.T) {
 	w := Wanted{Request: output.Request{Title: "Fix @ada's #12, at last! See !7 and a@b"}, Bounds: output.Bounds{TitlePrefix: "[bot] "}}
