@@ -326,6 +326,34 @@ func TestOnePerPull(t *testing.T) {
 	}
 }
 
+// TestDecidedLate: a decision about an earlier run on a pull request does not put its end in the place of what
+// the text says of a newer run (SPEC 22.2).
+func TestDecidedLate(t *testing.T) {
+	f := newFixture(t)
+	a := thread("7", "pull", "")
+	a.Kind, a.WebhookUID, a.Provider, a.Status = store.AnswerThread, "whk_1", "forge", store.AnswerPending
+	recorded, err := f.store.Deliveries.Record(t.Context(), &store.NewDelivery{Payload: []byte("{}"), Delivery: store.Delivery{
+		Factory: "default", Webhook: "hook", WebhookUID: "whk_1", Outcome: store.Accepted, ReceivedAt: f.now(), Identity: store.Identity{Source: store.IdentitySender, Value: "1"},
+	}, Runs: []store.NewRun{{
+		Factory: "default", Automation: "fix", Source: store.SourceWebhook, Title: "fix", Answers: []store.NewAnswer{a},
+		Outputs: &store.OutputPlace{WebhookUID: "whk_1", Provider: "forge", Place: a.Place, Waits: time.Hour},
+	}}})
+	f.check(err)
+	f.check(f.store.Leases.Finish(t.Context(), f.start(), store.Succeeded, "", nil, store.NewOutput{Kind: "comment", Request: `{"kind":"comment","body":"x"}`, Bounds: "{}"}))
+	f.turns(t.Context())
+	f.deliver("2", thread("7", "pull", ""))
+	l := f.start()
+	f.say(l, "Newer")
+	f.end(l)
+	f.turns(t.Context())
+	_, _, err = f.store.Approvals.Decide(t.Context(), store.Decision{Run: recorded.RunIDs[0], By: "ada", Actor: "page ada"})
+	f.check(err)
+	f.turns(t.Context())
+	if got := f.forge.texts(); len(got) != 1 || !strings.Contains(got[0], "Newer") {
+		t.Errorf("%q", got)
+	}
+}
+
 // TestEndAnew: if the text of a run was deleted, or cannot be changed any more, the end is a new text, once (SPEC 22.2).
 func TestEndAnew(t *testing.T) {
 	f := newFixture(t)

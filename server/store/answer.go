@@ -209,10 +209,12 @@ func (s *Answers) decided(tx *engine.Tx, id RunID) error {
 	return s.retell(tx, id)
 }
 
-// retell makes the end that was told of a run say what has changed since. It edits the text that stands there.
+// retell makes the end that was told of a run say what has changed since. It edits the text that stands there, unless
+// that tells of a newer run by now.
 func (s *Answers) retell(tx *engine.Tx, id RunID) error {
 	return tx.Exec(`UPDATE answers SET status = 'pending', next = 'end', due_at = $1, since = $1, attempts = 0, turn = turn + 1, updated_at = $1
-		WHERE run_id = $2 AND kind = 'thread' AND status = 'delivered' AND ended = 1 AND posted <> ''`, micros(s.Now()), int64(id))
+		WHERE run_id = $2 AND kind = 'thread' AND status = 'delivered' AND ended = 1 AND posted <> ''
+		AND NOT EXISTS (SELECT 1 FROM answers b WHERE b.place_key = answers.place_key AND b.kind = answers.kind AND b.run_id > $2 AND b.posted = answers.posted)`, micros(s.Now()), int64(id))
 }
 
 // again makes a run that somebody starts again answer as the first one did. It edits the text of that one.
