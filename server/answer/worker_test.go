@@ -299,7 +299,7 @@ func TestAnswer(t *testing.T) {
 }
 
 // TestOnePerPull: the runs of an automation on one pull request edit one text, also a run that
-// somebody starts again (SPEC 22.2).
+// somebody starts again (SPEC 22.2). What was asked in an internal note is answered in a text of its own.
 func TestOnePerPull(t *testing.T) {
 	f := newFixture(t)
 	for i := range 3 {
@@ -312,6 +312,22 @@ func TestOnePerPull(t *testing.T) {
 			t.Fatalf("%q", got)
 		}
 	}
+	for i := range 2 {
+		note := thread("7", "pull", "")
+		note.Place = strings.Replace(note.Place, "{", `{"internal":true,`, 1)
+		f.deliver(fmt.Sprint("note", i), note)
+		f.end(f.start())
+		f.turns(t.Context())
+		if got := f.forge.texts(); len(got) != 2 || !strings.Contains(got[0], "Run 2") {
+			t.Fatalf("%q", got)
+		}
+	}
+	f.deliver("public", thread("7", "pull", ""))
+	f.end(f.start())
+	f.turns(t.Context())
+	if got := f.forge.texts(); len(got) != 2 || strings.Contains(got[0], "Run 2") {
+		t.Fatalf("%q", got)
+	}
 	first := f.deliver("other", thread("8", "issue", ""))
 	f.end(f.start())
 	f.turns(t.Context())
@@ -321,7 +337,7 @@ func TestOnePerPull(t *testing.T) {
 	f.say(l, "Again")
 	f.end(l)
 	f.turns(t.Context())
-	if got := f.forge.texts(); len(got) != 2 || !strings.Contains(got[1], "Again") {
+	if got := f.forge.texts(); len(got) != 3 || !strings.Contains(got[2], "Again") {
 		t.Fatalf("%q", got)
 	}
 }

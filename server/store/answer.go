@@ -372,10 +372,10 @@ func (a *Answer) Link() string {
 }
 
 // Earlier is what stands in the place of an answer from an earlier run of its automation, as JSON;
-// empty: nothing.
+// empty: nothing. What only insiders see and what all see are texts of their own.
 func (s *Answers) Earlier(ctx context.Context, a *Answer) (posted string, err error) {
 	all, err := engine.List(ctx, s.DB, engine.ScanText, `SELECT posted FROM answers WHERE place_key = $1 AND run_id < $2 AND factory = $3 AND automation = $4 AND kind = $5
-		AND posted <> '' ORDER BY run_id DESC LIMIT 1`, a.PlaceKey, int64(a.RunID), a.Factory, a.Automation, a.Kind)
+		AND posted <> '' AND (place LIKE $6) = (CAST($7 AS TEXT) LIKE $6) ORDER BY run_id DESC LIMIT 1`, a.PlaceKey, int64(a.RunID), a.Factory, a.Automation, a.Kind, `%"internal":true%`, a.Place)
 	if len(all) > 0 {
 		posted = all[0]
 	}
