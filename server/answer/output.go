@@ -18,7 +18,7 @@ import (
 // Wanted is something that the agent of a run has asked for, as a sender gets it. Its texts are
 // harmless in the sender's markup (SPEC 23.4).
 type Wanted struct {
-	output.Request // Body is rendered, with the marker at its end; so are the bodies of Comments, without one
+	output.Request // Body is rendered, with the marker at its end; so are the bodies of Comments
 	Bounds         output.Bounds
 	Marker         string
 	// Again tells that an earlier attempt may have done it: what cannot be done twice is looked for.
@@ -86,8 +86,8 @@ func (w *Worker) wanted(ctx context.Context, s *Sender, o *store.Output) (*Wante
 	if wanted.Body != "" {
 		wanted.Body = s.Text(m)
 	}
-	for i := range wanted.Comments { // the review itself names the run
-		wanted.Comments[i].Body = s.Text(Message{State: Said, Text: wanted.Comments[i].Body})
+	for i := range wanted.Comments { // the review itself names the run, and each of them is a delivery of its own
+		wanted.Comments[i].Body = s.Text(Message{State: Said, Text: wanted.Comments[i].Body, Marker: wanted.Marker})
 	}
 	return wanted, nil
 }

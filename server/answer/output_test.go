@@ -276,6 +276,23 @@ func TestOutputRefused(t *testing.T) {
 	}
 }
 
+// TestReviewMarked: each comment of a review is known as this server's when its own delivery comes, so that it starts
+// no run (SPEC 23.4).
+func TestReviewMarked(t *testing.T) {
+	f := newFixture(t)
+	o := store.Output{RunID: f.ask("review", 1), Seq: 1, NewOutput: store.NewOutput{
+		Kind: "review", Bounds: "{}", Request: `{"kind":"review","body":"all","comments":[{"path":"a.go","line":3,"body":"@ada: one"},{"path":"b.go","line":4,"body":"two"}]}`,
+	}}
+	w, err := f.wanted(t.Context(), githubSender, &o)
+	f.check(err)
+	for _, c := range w.Comments {
+		body, _ := json.Marshal(map[string]any{"action": "created", "comment": map[string]string{"body": c.Body}})
+		if marker := Marked("github", body)[o.RunID]; !f.store.Outputs.HasMarker(&o, marker) {
+			t.Errorf("%q has the marker %q", c.Body, marker)
+		}
+	}
+}
+
 // TestOutputAgain: what arrived although nobody heard of it is found when a person has it done again, also if
 // the sender refused the look for it, such as for a credential that has ended (SPEC 26.2).
 func TestOutputAgain(t *testing.T) {
