@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"slices"
+	"strings"
 
 	"triphammer/server/lookup"
 )
@@ -14,10 +16,9 @@ import (
 // githubOutputs are what agents may ask for at GitHub, by https://docs.github.com/rest.
 var githubOutputs = map[string]Perform{
 	"addLabels": githubChange(http.MethodPost, "/labels", func(w *Wanted) any { return map[string][]string{"labels": w.Labels} }),
-	"assign":    githubChange(http.MethodPost, "/assignees", func(w *Wanted) any { return map[string][]string{"assignees": w.Assignees} }),
 	"close":     githubChange(http.MethodPatch, "", func(*Wanted) any { return map[string]string{"state": "closed"} }),
 
-	"removeLabels": githubUnlabel, "createIssue": githubIssue, "createPullRequest": githubPull, "review": githubReview,
+	"assign": githubAssign, "removeLabels": githubUnlabel, "createIssue": githubIssue, "createPullRequest": githubPull, "review": githubReview,
 }
 
 // githubChange changes the issue or pull request of a place, as often as it is asked.
@@ -55,6 +56,24 @@ func githubAbout(p Place) (string, error) {
 		return "", errNowhere
 	}
 	return path + "/issues" + at(p.Thread), nil
+}
+
+// githubAssign assigns people. GitHub leaves out in silence whom it cannot assign, by
+// https://docs.github.com/rest/issues/assignees.
+func githubAssign(ctx context.Context, c *lookup.Client, api lookup.API, p Place, w *Wanted) (Posted, error) {
+	path, err := githubAbout(p)
+	if err != nil {
+		return Posted{}, err
+	}
+	var answer struct{ Assignees []githubAuthor }
+	err = github(ctx, c, api).do(http.MethodPost, path+"/assignees", map[string][]string{"assignees": w.Assignees}, &answer)
+	left := slices.DeleteFunc(slices.Clone(w.Assignees), func(login string) bool {
+		return answer.Assignees == nil || slices.ContainsFunc(answer.Assignees, func(a githubAuthor) bool { return strings.EqualFold(a.Login, login) })
+	})
+	if err == nil && len(left) > 0 {
+		err = lookup.Fail("GitHub has not assigned "+strings.Join(left, ", ")+", who cannot be assigned there, or not by this credential", true)
+	}
+	return Posted{Link: p.Link}, err
 }
 
 func githubUnlabel(ctx context.Context, c *lookup.Client, api lookup.API, p Place, w *Wanted) (Posted, error) {

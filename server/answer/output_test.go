@@ -96,6 +96,10 @@ func TestPerform(t *testing.T) {
 			answers: map[string]string{"DELETE /repos/acme/app/issues/7/labels/a": `404 {"message":"Not Found"}`}, want: []string{"DELETE"}, wrong: "the thread is gone",
 		},
 		{provider: "github", w: Wanted{Request: output.Request{Kind: "assign", Assignees: []string{"ada"}}}, want: []string{`POST /repos/acme/app/issues/7/assignees {"assignees":["ada"]}`}},
+		{
+			provider: "github", w: Wanted{Request: output.Request{Kind: "assign", Assignees: []string{"Ada", "mallory"}}},
+			answers: map[string]string{"POST /repos/acme/app/issues/7/assignees": `{"number":7,"assignees":[{"login":"ada","id":6}]}`}, want: []string{"POST"}, wrong: "has not assigned mallory, who",
+		},
 		{provider: "github", w: Wanted{Request: output.Request{Kind: "close"}}, want: []string{`PATCH /repos/acme/app/issues/7 {"state":"closed"}`}},
 		{
 			provider: "github", w: Wanted{Request: output.Request{Kind: "createIssue", Title: "T", Body: "B", Repository: "acme/other"}, Bounds: output.Bounds{TitlePrefix: "[bot] ", Labels: []string{"bot"}}},
