@@ -179,7 +179,9 @@ func githubPull(ctx context.Context, c *lookup.Client, api lookup.API, p Place, 
 	posted, err := made.posted()
 	if err == nil && len(w.Bounds.Labels) > 0 {
 		_, err = change(g, p, http.MethodPost, path+"/issues"+at(posted.ID)+"/labels", map[string][]string{"labels": w.Bounds.Labels})
-		if f := failed(err); f != nil && !f.Final() {
+		if f := failed(err); f != nil && f.Final() {
+			err = lookup.Fail("its labels were not set: "+err.Error(), true)
+		} else if f != nil {
 			err = lookup.Unsure(err.Error()) // the pull request is there: the next attempt finds it
 		}
 	}

@@ -178,6 +178,9 @@ func (w *Worker) performed(ctx context.Context, s *Sender, o *store.Output, want
 	if lost := w.Store.Outputs.Save(ctx, *o); lost != nil {
 		return lost
 	}
+	if o.Status == store.OutputDone {
+		err = nil
+	}
 	w.observe(o.Provider, o.Kind, err, o.Status == store.OutputFailed)
 	return nil
 }
@@ -188,8 +191,7 @@ func (w *Worker) settled(s *Sender, o *store.Output, wanted *Wanted, at Posted, 
 	if err == nil {
 		o.Status, o.Detail, o.DueAt, o.Uncertain = store.OutputDone, "", time.Time{}, false
 		if at.ID != "" || at.Link != "" {
-			text, _ := json.Marshal(at) // texts always encode
-			o.Posted = string(text)
+			o.Posted = packed(at)
 		}
 		return
 	}
@@ -218,6 +220,9 @@ func (w *Worker) settled(s *Sender, o *store.Output, wanted *Wanted, at Posted, 
 			o.Detail = fmt.Sprintf("given up after %v: %s", giveUp, o.Detail)
 		}
 		o.Status, o.DueAt, level = store.OutputFailed, time.Time{}, slog.LevelError
+		if at.ID != "" { // it is there, and lacks something
+			o.Status, o.Uncertain, o.Posted = store.OutputDone, false, packed(at)
+		}
 	}
 	w.Logger.Log(context.Background(), level, "a sender did not do what an agent asked for", "run", o.RunID, "provider", o.Provider, "kind", o.Kind,
 		"error", o.Detail, "attempts", o.Attempts, "status", o.Status)

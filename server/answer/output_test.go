@@ -322,6 +322,24 @@ func TestOutputAgain(t *testing.T) {
 	}
 }
 
+// TestOutputInPart: a pull request that was opened, and whose labels the sender refuses for good, is there for
+// people, with what it lacks.
+func TestOutputInPart(t *testing.T) {
+	f := newFixture(t)
+	f.row.Outputs = map[string]Perform{"comment": func(ctx context.Context, c *lookup.Client, api lookup.API, p Place, w *Wanted) (Posted, error) {
+		service := httptest.NewServer(&changes{answers: map[string]string{"POST /repos/acme/app/issues/5/labels": `404 {"message":"Not Found"}`}})
+		defer service.Close()
+		w.Bounds.Labels, w.Head, w.Base = []string{"bot"}, "triphammer/x", "main"
+		return githubPull(ctx, c, lookup.API{URL: service.URL, Secret: secret.New("token")}, p, w)
+	}}
+	id := f.ask("part", 1)
+	f.performDue(t.Context())
+	all, err := f.store.Outputs.Of(t.Context(), id)
+	if err != nil || all[0].Status != store.OutputDone || all[0].Link() != "https://x.example/5" || !strings.Contains(all[0].Detail, "its labels were not set: answered 404") {
+		t.Errorf("%+v, %v", all, err)
+	}
+}
+
 // TestOutputText: what an agent asks to say mentions nobody and begins no line with a command (SPEC 23.4).
 func TestOutputText(t *testing.T) {
 	w := Wanted{Request: output.Request{Title: "Fix @ada's #12, at last! See !7 and a@b"}, Bounds: output.Bounds{TitlePrefix: "[bot] "}}
