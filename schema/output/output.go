@@ -334,6 +334,15 @@ func Parse(data []byte) (r Request, err error) {
 	return r, nil
 }
 
+// JSON is a request as it is kept: HTML in it is not escaped, so it is about as long as what was asked.
+func (r Request) JSON() string {
+	var b strings.Builder
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	_ = e.Encode(r) // texts always encode
+	return strings.TrimSuffix(b.String(), "\n")
+}
+
 // Check tells whether the agent may make a request after those that it has made. Its error says
 // what is wrong, and what the agent may do instead.
 func (a Allowed) Check(r Request, made []Request) error {
@@ -351,6 +360,9 @@ func (a Allowed) Check(r Request, made []Request) error {
 	}
 	if err := k.fields(r, b); err != nil {
 		return fmt.Errorf("%s: %w", k.Name, err)
+	}
+	if n := len(r.JSON()); n > MaxBytes {
+		return fmt.Errorf("%s: the request has %d bytes as JSON: a request has at most %d", k.Name, n, MaxBytes)
 	}
 	before := 0
 	if slices.ContainsFunc(made, func(m Request) bool { return m.Kind == Ask }) {

@@ -72,6 +72,23 @@ func TestCheck(t *testing.T) {
 	}
 }
 
+// TestSize: what an agent was told is taken is no longer where it is kept (SPEC 23.2).
+func TestSize(t *testing.T) {
+	may := Allowed{"comment": {}, "review": {}}
+	r, err := Parse([]byte(`{"kind":"comment","body":"` + strings.Repeat("<", MaxBody) + `"}`))
+	if err != nil || may.Check(r, nil) != nil {
+		t.Fatal(err, may.Check(r, nil))
+	}
+	if again, err := Parse([]byte(r.JSON())); err != nil || again.Body != r.Body {
+		t.Errorf("what was taken cannot be read: %v", err)
+	}
+	separators := "x" + strings.Repeat("\u2028", MaxBody/3-1)
+	r = Request{Kind: "review", Body: separators, Comments: []Remark{{Path: "a.go", Line: 1, Body: separators}}}
+	if err := may.Check(r, nil); err == nil || !strings.Contains(err.Error(), "bytes as JSON") {
+		t.Errorf("what cannot be kept is taken: %v", err)
+	}
+}
+
 // TestText: people read what is asked for.
 func TestText(t *testing.T) {
 	for want, r := range map[string]Request{

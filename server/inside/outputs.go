@@ -129,15 +129,14 @@ func (j *Job) Locate(stands, address string) {
 func (a *asks) take(r output.Request) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	text, _ := json.Marshal(r) // texts always encode
 	err := a.allowed.Check(r, a.made)
 	if err == nil {
 		a.made = append(a.made, r)
-		a.add(event.Request{Name: r.Kind, Request: string(text)})
+		a.add(event.Request{Name: r.Kind, Request: r.JSON()})
 		return nil
 	}
 	if a.refused++; a.refused <= maxRefusals {
-		a.add(event.Request{Name: r.Kind, Request: string(text), Refused: err.Error()})
+		a.add(event.Request{Name: r.Kind, Request: r.JSON(), Refused: err.Error()})
 	}
 	return err
 }

@@ -336,8 +336,7 @@ func (t *transcript) settle() {
 			t.asked = append(t.asked, r)
 			continue
 		}
-		text, _ := json.Marshal(r) // texts always encode
-		t.append(event.Request{Name: r.Kind, Request: string(text), Refused: err.Error()})
+		t.append(event.Request{Name: r.Kind, Request: r.JSON(), Refused: err.Error()})
 	}
 }
 
@@ -346,9 +345,8 @@ func (t *transcript) outputs() (all []store.NewOutput) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, r := range slices.Concat(t.staged, t.asked) {
-		text, _ := json.Marshal(r) // texts always encode
 		bounds, _ := json.Marshal(t.may[r.Kind])
-		all = append(all, store.NewOutput{Kind: r.Kind, Request: string(text), Bounds: string(bounds), Wait: t.waits})
+		all = append(all, store.NewOutput{Kind: r.Kind, Request: r.JSON(), Bounds: string(bounds), Wait: t.waits})
 	}
 	return all
 }

@@ -313,8 +313,7 @@ func (r *receiver) staged(p event.Push) event.Push {
 	if err := json.Unmarshal([]byte(p.Waits), &asked); err == nil && asked.Push != nil {
 		if kept, ok := r.packs[asked.Push.Pack.SHA256]; ok {
 			asked.Push.Pack = kept
-			text, _ := json.Marshal(asked) // texts always encode
-			p.Waits = string(text)
+			p.Waits = asked.JSON()
 			return p
 		}
 	}

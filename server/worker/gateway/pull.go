@@ -48,8 +48,7 @@ func (p pull) output() output.Request {
 
 // requested is what the transcript has of a pull request.
 func requested(r output.Request, refused, done string) event.Request {
-	text, _ := json.Marshal(r) // texts always encode
-	return event.Request{Name: r.Kind, Request: string(text), Refused: refused, Done: done}
+	return event.Request{Name: r.Kind, Request: r.JSON(), Refused: refused, Done: done}
 }
 
 // pullAPI is how a kind of forge opens pull requests.

@@ -5,7 +5,6 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -72,8 +71,7 @@ func (g *Gateway) tellStaged(s *served, head *push, sent *pack, kept output.Pack
 		}
 		p := &output.Push{Repository: named.String(), Secret: s.Secret, Ref: c.Ref, Old: c.Old, New: c.New, Pack: kept}
 		p.Commits, p.Subjects = sent.newest(c.New)
-		text, _ := json.Marshal(output.Request{Kind: output.PushKind, Push: p}) // texts always encode
-		all = append(all, event.Push{Repository: s.url.String(), Ref: c.Ref, Old: c.Old, New: c.New, Waits: string(text)})
+		all = append(all, event.Push{Repository: s.url.String(), Ref: c.Ref, Old: c.Old, New: c.New, Waits: output.Request{Kind: output.PushKind, Push: p}.JSON()})
 	}
 	for _, e := range all {
 		g.pushes.tell(e)
