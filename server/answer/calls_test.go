@@ -78,7 +78,7 @@ func TestAnswers(t *testing.T) {
 		if p.Link != "" && s.Provider != "teams" && !strings.HasPrefix(at.Link, p.Link) {
 			t.Errorf("posted at %+v", at)
 		}
-		if again, found := find(testMarker); s.Find != nil && (!found || again.ID != at.ID || s.Provider != "azure_devops" && again.Link != at.Link) {
+		if again, found := find(testMarker); s.Find != nil && (!found || again.ID != at.ID || again.Author != at.Author || s.Provider != "azure_devops" && again.Link != at.Link) {
 			t.Errorf("posted %+v, and found %+v, %v", at, again, found)
 		}
 		if at, found := find(strings.Replace(testMarker, "0123", "3210", 1)); found {

@@ -343,7 +343,7 @@ func jiraForge(f *forge) {
 	}
 	f.on("POST "+comments, func(_ *http.Request, body map[string]any) (int, any) {
 		write(body)
-		return 201, map[string]any{"id": f.add(ownAccount, packedAny(body)).id}
+		return 201, map[string]any{"id": f.add(ownAccount, packedAny(body)).id, "author": map[string]any{"accountId": ownAccount}}
 	})
 	f.on("PUT "+comments+"/{id}", func(r *http.Request, body map[string]any) (int, any) {
 		if write(body); !f.edit(r.PathValue("id"), packedAny(body)) {

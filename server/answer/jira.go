@@ -198,7 +198,9 @@ func jiraFind(ctx context.Context, c *lookup.Client, api lookup.API, p Place, ma
 				found = found || property.Key == "triphammer" && strings.Contains(string(property.Value), mark(marker))
 			}
 			if found {
-				return jiraPosted(p, a.ID), true, nil
+				posted := jiraPosted(p, a.ID)
+				posted.Author = own
+				return posted, true, nil
 			}
 		}
 		if len(answer.Comments) == 0 || (page+1)*100 >= answer.Total {
