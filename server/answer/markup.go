@@ -329,7 +329,7 @@ var (
 	bareLink = regexp.MustCompile(`(?i)https?://[^\s<>"'` + "`" + `]*[^\s<>"'` + "`" + `.,;:!?)\]*_]`)
 	// closing finds words with which senders close issues, and issue what they close.
 	closing = regexp.MustCompile(`(?i)(?:clos|fix|resolv|implement|complet|finish)`)
-	issue   = regexp.MustCompile(`[\w./-]*[#!]\d+|\b[A-Z][A-Z0-9_]+-\d+`)
+	issue   = regexp.MustCompile(`[\w./-]*[#!]\d+|\b(?:[gG][hH]|[A-Z][A-Z0-9_]+)-\d+`)
 )
 
 // guarded are spans without line breaks in them, in which what could mention somebody, or close

@@ -346,13 +346,16 @@ func TestOutputText(t *testing.T) {
 	if got, want := w.title(), "[bot] Fix @\u2060ada's #\u206012, at last! See !\u20607 and a@\u2060b"; got != want {
 		t.Errorf("the title is %+q, want %+q", got, want)
 	}
-	said := "/approve\n\n```\n/lgtm\n@bot merge\n```\n\nHello @ada, fixes #1 ![x](https://evil.example/x.png)\n\n- /close\n\n> quoted"
+	said := "/approve\n\n```\n/lgtm\n@bot merge\n```\n\nHello @ada, fixes #1, gh-2 ![x](https://evil.example/x.png)\n\n- /close\n\n> quoted"
 	for _, s := range Senders() {
 		text := s.Text(Message{State: Said, Run: "run_1", Text: said, Marker: "triphammer:run_0000000000000:0"})
 		for line := range strings.Lines(text) {
 			if strings.HasPrefix(line, "/") || strings.HasPrefix(line, "@") {
 				t.Errorf("%s: %q begins with a command", s.Provider, line)
 			}
+		}
+		if s.Provider == "github" && !strings.Contains(text, "`gh-2`") {
+			t.Errorf("it closes an issue: %s", text)
 		}
 		if strings.Contains(text, "![") || strings.Contains(text, "<img") || strings.Contains(text, "succeeded") || !strings.Contains(text, "Hello") || !strings.Contains(text, "run") {
 			t.Errorf("%s: %s", s.Provider, text)
