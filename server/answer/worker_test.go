@@ -342,30 +342,61 @@ func TestOnePerPull(t *testing.T) {
 	}
 }
 
+// waiting is a run that has ended, and waits for a person to approve what its agent asked for.
+func (f *fixture) waiting(a store.NewAnswer) store.RunID {
+	f.t.Helper()
+	a.Kind, a.WebhookUID, a.Provider, a.Status = store.AnswerThread, "whk_1", "forge", store.AnswerPending
+	recorded, err := f.store.Deliveries.Record(f.t.Context(), &store.NewDelivery{Payload: []byte("{}"), Delivery: store.Delivery{
+		Factory: "default", Webhook: "hook", WebhookUID: "whk_1", Outcome: store.Accepted, ReceivedAt: f.now(), Identity: store.Identity{Source: store.IdentitySender, Value: "waiting"},
+	}, Runs: []store.NewRun{{
+		Factory: "default", Automation: "fix", Source: store.SourceWebhook, Title: "fix", Answers: []store.NewAnswer{a},
+		Outputs: &store.OutputPlace{WebhookUID: "whk_1", Provider: "forge", Place: a.Place, Waits: 24 * time.Hour},
+	}}})
+	f.check(err)
+	l := f.start()
+	f.turns(f.t.Context())
+	f.check(f.store.Leases.Finish(f.t.Context(), l, store.Succeeded, "", nil, store.NewOutput{Kind: "comment", Request: `{"kind":"comment","body":"x"}`, Bounds: "{}"}))
+	f.turns(f.t.Context())
+	return recorded.RunIDs[0]
+}
+
+func (f *fixture) decline(id store.RunID) {
+	f.t.Helper()
+	_, _, err := f.store.Approvals.Decide(f.t.Context(), store.Decision{Run: id, By: "ada", Actor: "page ada"})
+	f.check(err)
+}
+
 // TestDecidedLate: a decision about an earlier run on a pull request does not put its end in the place of what
 // the text says of a newer run (SPEC 22.2).
 func TestDecidedLate(t *testing.T) {
 	f := newFixture(t)
-	a := thread("7", "pull", "")
-	a.Kind, a.WebhookUID, a.Provider, a.Status = store.AnswerThread, "whk_1", "forge", store.AnswerPending
-	recorded, err := f.store.Deliveries.Record(t.Context(), &store.NewDelivery{Payload: []byte("{}"), Delivery: store.Delivery{
-		Factory: "default", Webhook: "hook", WebhookUID: "whk_1", Outcome: store.Accepted, ReceivedAt: f.now(), Identity: store.Identity{Source: store.IdentitySender, Value: "1"},
-	}, Runs: []store.NewRun{{
-		Factory: "default", Automation: "fix", Source: store.SourceWebhook, Title: "fix", Answers: []store.NewAnswer{a},
-		Outputs: &store.OutputPlace{WebhookUID: "whk_1", Provider: "forge", Place: a.Place, Waits: time.Hour},
-	}}})
-	f.check(err)
-	f.check(f.store.Leases.Finish(t.Context(), f.start(), store.Succeeded, "", nil, store.NewOutput{Kind: "comment", Request: `{"kind":"comment","body":"x"}`, Bounds: "{}"}))
-	f.turns(t.Context())
+	id := f.waiting(thread("7", "pull", ""))
 	f.deliver("2", thread("7", "pull", ""))
 	l := f.start()
 	f.say(l, "Newer")
 	f.end(l)
 	f.turns(t.Context())
-	_, _, err = f.store.Approvals.Decide(t.Context(), store.Decision{Run: recorded.RunIDs[0], By: "ada", Actor: "page ada"})
-	f.check(err)
+	f.decline(id)
 	f.turns(t.Context())
 	if got := f.forge.texts(); len(got) != 1 || !strings.Contains(got[0], "Newer") {
+		t.Errorf("%q", got)
+	}
+}
+
+// TestDecidedBetween: what is decided while a mention waits stands in the text, and the mention comes once (SPEC 26.2).
+func TestDecidedBetween(t *testing.T) {
+	f := newFixture(t)
+	f.row.Paces = []Pace{{Writes: 2, Per: time.Hour}} // a start and an end
+	id := f.waiting(thread("7", "issue", "@ann"))
+	if got := f.forge.texts(); len(got) != 1 || !strings.Contains(got[0], "waits for a person") {
+		t.Fatalf("%q", got)
+	}
+	f.decline(id)
+	for range 3 {
+		f.pass(time.Hour)
+		f.turns(t.Context())
+	}
+	if got := f.forge.texts(); len(got) != 2 || strings.Contains(got[0], "waits") || !strings.HasPrefix(got[1], "@ann ended") {
 		t.Errorf("%q", got)
 	}
 }

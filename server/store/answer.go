@@ -210,10 +210,11 @@ func (s *Answers) decided(tx *engine.Tx, id RunID) error {
 }
 
 // retell makes the end that was told of a run say what has changed since. It edits the text that stands there, unless
-// that tells of a newer run by now.
+// that tells of a newer run by now. An end that is on its way is told once more, and a mention that waits follows it.
 func (s *Answers) retell(tx *engine.Tx, id RunID) error {
-	return tx.Exec(`UPDATE answers SET status = 'pending', next = 'end', due_at = $1, since = $1, attempts = 0, turn = turn + 1, updated_at = $1
-		WHERE run_id = $2 AND kind = 'thread' AND status = 'delivered' AND ended = 1 AND posted <> ''
+	return tx.Exec(`UPDATE answers SET status = 'pending', said = CASE next WHEN 'mention' THEN '' ELSE said END, next = 'end', due_at = $1, since = $1, attempts = 0,
+		turn = turn + 1, updated_at = $1 WHERE run_id = $2 AND kind = 'thread' AND ended = 1 AND posted <> ''
+		AND (status = 'delivered' OR status = 'pending' AND (next = 'end' AND uncertain = 1 OR next = 'mention' AND uncertain = 0))
 		AND NOT EXISTS (SELECT 1 FROM answers b WHERE b.place_key = answers.place_key AND b.kind = answers.kind AND b.run_id > $2 AND b.posted = answers.posted)`, micros(s.Now()), int64(id))
 }
 
