@@ -161,7 +161,7 @@ func (g *Gateway) Send(ctx context.Context, p *output.Push, content io.Reader) e
 	}
 	defer func() { _ = resp.Body.Close() }()
 	if resp.StatusCode != http.StatusOK {
-		return &PushError{text: s.refused(resp, pushing, c).Error(), Final: resp.StatusCode < 500, Unsure: resp.StatusCode >= 500}
+		return &PushError{text: s.refused(resp, pushing, c).Error(), Final: lasting(resp, c), Unsure: resp.StatusCode >= 500}
 	}
 	told := &results{banded: head.can("side-band-64k")}
 	_, _ = io.Copy(told, io.LimitReader(resp.Body, maxResults))
@@ -187,7 +187,7 @@ func (g *Gateway) refAt(ctx context.Context, s *served, c *credential, ref strin
 	}
 	defer func() { _ = resp.Body.Close() }()
 	if resp.StatusCode != http.StatusOK {
-		return "", nil, &PushError{text: s.refused(resp, pushing, c).Error(), Final: resp.StatusCode < 500 && resp.StatusCode != http.StatusTooManyRequests}
+		return "", nil, &PushError{text: s.refused(resp, pushing, c).Error(), Final: lasting(resp, c)}
 	}
 	object = strings.Repeat("0", 40)
 	from := bufio.NewReader(io.LimitReader(resp.Body, maxRefs))
@@ -209,6 +209,18 @@ func (g *Gateway) refAt(ctx context.Context, s *served, c *credential, ref strin
 			object = id
 		}
 	}
+}
+
+// lasting tells whether a forge would refuse another attempt, too. Of a credential that it does not take, there may
+// be another by then.
+func lasting(resp *http.Response, c *credential) bool {
+	switch resp.StatusCode {
+	case http.StatusTooManyRequests, http.StatusRequestTimeout:
+		return false
+	case http.StatusUnauthorized:
+		return c.forget == nil
+	}
+	return resp.StatusCode < 500
 }
 
 // askGit makes a request of Git. It follows no redirect.

@@ -142,6 +142,15 @@ func TestStage(t *testing.T) {
 		if no := send(0, 0); no == nil || no.Final != final || no.Unsure {
 			t.Errorf("%d: %+v", status, no)
 		}
+		w.fault(func(rw http.ResponseWriter, r *http.Request) bool {
+			if r.Method == http.MethodPost {
+				rw.WriteHeader(status)
+			}
+			return r.Method == http.MethodPost
+		})
+		if no := send(4, 3); no == nil || no.Final != final || no.Unsure != (status >= 500) {
+			t.Errorf("%d of the push itself: %+v", status, no)
+		}
 	}
 }
 
