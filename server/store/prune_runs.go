@@ -16,14 +16,18 @@ type RunRetention struct{ Runs, Transcripts time.Duration }
 
 const ended = "state IN ('SUCCEEDED', 'FAILED', 'CANCELLED') AND state <> 'QUEUED'"
 
+// needed tells of a run that somebody waits for, or something that is to leave the server.
+const needed = `(EXISTS (SELECT 1 FROM approvals a WHERE a.run_id = runs.id AND a.decision = '') OR EXISTS (SELECT 1 FROM outputs o WHERE o.run_id = runs.id AND o.status = 'pending')
+	OR EXISTS (SELECT 1 FROM answers a WHERE a.run_id = runs.id AND a.status = 'pending'))`
+
 // Prune deletes what is older, in steps between which others get their turn:
-// runs with all that belongs to them, and transcripts. A run that has not ended is
-// never touched. It returns how many of each.
+// runs with all that belongs to them, and transcripts. A run that has not ended, or of
+// which something waits for a person or is still to be sent, is not deleted. It returns how many of each.
 func (s *Runs) Prune(ctx context.Context, keep RunRetention) (runs, transcripts int64, err error) {
 	if keep.Runs > 0 {
 		old := micros(s.Agreed().Add(-keep.Runs))
 		runs, err = s.remove(ctx, func() ([]oldRow, error) {
-			return s.store.Transcripts.old(ctx, "SELECT id FROM runs WHERE updated_at < $1 AND "+ended+" ORDER BY updated_at LIMIT $2", old, prunePage)
+			return s.store.Transcripts.old(ctx, "SELECT id FROM runs WHERE updated_at < $1 AND "+ended+" AND NOT "+needed+" ORDER BY updated_at LIMIT $2", old, prunePage)
 		}, func(tx *engine.Tx, v oldRow) error {
 			if v.seq == 0 {
 				return s.delete(tx, v.id)

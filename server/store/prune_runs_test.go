@@ -84,3 +84,28 @@ func TestPruneRuns(t *testing.T) {
 	check(t, s.Transcripts.Append(ctx, leases[4], []Event{{Seq: 4000, At: s.at, Kind: "output", Data: json.RawMessage("{}")}}))
 	check(t, s.Leases.Finish(ctx, leases[4], Succeeded, "", nil))
 }
+
+// TestPruneWaiting: a run stays as long as something of it waits for a person, and until that has left (SPEC 26.1).
+func TestPruneWaiting(t *testing.T) {
+	f := open(t)
+	ctx := t.Context()
+	d := delivery("1", "{}", "a")
+	d.Runs[0].Outputs = &OutputPlace{WebhookUID: "w", Provider: "github", Place: "{}", Waits: 720 * time.Hour}
+	must[Recorded](t)(f.Deliveries.Record(ctx, d))
+	l := f.claimed(t)[0]
+	check(t, f.Leases.Finish(ctx, l, Succeeded, "", nil, NewOutput{Kind: "close", Request: `{"kind":"close"}`, Bounds: "{}"}))
+	f.at = f.at.Add(200 * time.Hour)
+	pruned := func(want int64) {
+		t.Helper()
+		if runs, _, err := f.Runs.Prune(ctx, RunRetention{Runs: 48 * time.Hour}); err != nil || runs != want {
+			t.Errorf("%d runs were deleted, %v", runs, err)
+		}
+	}
+	pruned(0)
+	check(t, f.decide(t, Decision{Run: l.RunID, Approve: true, Shown: ShownOf(f.approvals(t, l.RunID)...)}))
+	pruned(0)
+	o := must[[]Output](t)(f.Outputs.Of(ctx, l.RunID))[0]
+	o.Status, o.DueAt = OutputDone, time.Time{}
+	check(t, f.Outputs.Save(ctx, o))
+	pruned(1)
+}
