@@ -55,7 +55,7 @@ func TestApp(t *testing.T) {
 }
 
 // TestRefusedToken: a token that GitHub does not take any more, as after the App was removed and installed
-// again, is replaced.
+// again, is replaced at once, because a refusal for good is not tried again (SPEC 22.3).
 func TestRefusedToken(t *testing.T) {
 	hub := githubtest.Start(t, "")
 	hub.Installed["acme/api"] = 5
@@ -76,10 +76,19 @@ func TestRefusedToken(t *testing.T) {
 			return r.Header.Get("Authorization") == old
 		}
 	})
-	if err := ask(); err == nil || !strings.Contains(err.Error(), "answered 401") {
-		t.Errorf("the old token: %v", err)
+	if err := ask(); err != nil || len(hub.Grants()) != 2 {
+		t.Errorf("the old token: %v, %d tokens", err, len(hub.Grants()))
 	}
-	if err := ask(); err != nil {
-		t.Errorf("the next attempt: %v", err)
+	hub.Change(func() {
+		hub.Fault = func(w http.ResponseWriter, r *http.Request) bool {
+			if refused := strings.Contains(r.URL.Path, "/repos/acme/api/pulls/"); refused {
+				w.WriteHeader(http.StatusUnauthorized)
+				return true
+			}
+			return false
+		}
+	})
+	if err := ask(); err == nil || !strings.Contains(err.Error(), "answered 401") || len(hub.Grants()) != 3 {
+		t.Errorf("each token: %v, %d tokens", err, len(hub.Grants()))
 	}
 }

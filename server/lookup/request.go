@@ -78,6 +78,14 @@ const (
 
 // Do makes a request. All its errors are a [Failure].
 func (c *Client) Do(ctx context.Context, api API, r Request) error {
+	err := c.once(ctx, api, r)
+	if f := (*failure)(nil); githubapp.Is(api.Secret) && errors.As(err, &f) && f.status == http.StatusUnauthorized {
+		return c.once(ctx, api, r) // with another token: GitHub has done nothing by the one that it does not take
+	}
+	return err
+}
+
+func (c *Client) once(ctx context.Context, api API, r Request) error {
 	body, kind, err := r.body()
 	if err != nil {
 		return &failure{text: "the request cannot be written", final: true}
