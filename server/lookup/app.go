@@ -15,9 +15,9 @@ import (
 func (c *Client) Apps() *githubapp.Minter { return c.apps }
 
 // permissions are what requests for a part of a repository need, by the word after
-// /repos/OWNER/NAME. A number of /issues can be a pull request's.
+// /repos/OWNER/NAME; empty: for the repository itself. A number of /issues can be a pull request's.
 var permissions = map[string][]string{
-	"pulls": {"pull_requests"}, "issues": {"issues", "pull_requests"}, "labels": {"issues"}, "assignees": {"issues"}, "check-runs": {"checks"},
+	"": {"metadata"}, "pulls": {"pull_requests"}, "issues": {"issues", "pull_requests"}, "labels": {"issues"}, "assignees": {"issues"}, "check-runs": {"checks"},
 	"statuses": {"statuses"}, "commits": {"contents"}, "compare": {"contents"}, "contents": {"contents"}, "git": {"contents"}, "collaborators": {"metadata"},
 }
 
@@ -37,16 +37,20 @@ func (c *Client) installed(ctx context.Context, api API, req *http.Request, r Re
 	if len(part) == 5 && part[1] == "orgs" && part[3] == "memberships" && req.Method == http.MethodGet {
 		return c.withToken(ctx, api, req, githubapp.Use{Repository: part[2], Permissions: map[string]string{"members": "read"}})
 	}
-	if len(part) < 5 || part[1] != "repos" || permissions[part[4]] == nil {
+	of := ""
+	if len(part) > 4 {
+		of = part[4]
+	}
+	if len(part) < 4 || part[1] != "repos" || permissions[of] == nil || of == "" && req.Method != http.MethodGet {
 		return &failure{text: "the secret of apiSecretName is a GitHub App, which cannot ask for " + path, final: true}
 	}
 	level := "write"
-	if req.Method == http.MethodGet || r.Reads || part[4] == "collaborators" {
+	if req.Method == http.MethodGet || r.Reads || of == "collaborators" {
 		level = "read"
 	}
 	use := githubapp.Use{Repository: part[2] + "/" + part[3], Permissions: make(map[string]string)}
-	needs := permissions[part[4]]
-	if part[4] == "commits" && part[len(part)-1] == "check-runs" {
+	needs := permissions[of]
+	if of == "commits" && part[len(part)-1] == "check-runs" {
 		needs = permissions["check-runs"]
 	}
 	for _, p := range needs {

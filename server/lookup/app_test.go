@@ -34,6 +34,19 @@ func TestApp(t *testing.T) {
 	if err := c.github(t.Context(), app, "/user", &me); err != nil || me.Login != "acme-hammer[bot]" {
 		t.Error(me, err)
 	}
+	// Without a base, a pull request that an agent asks for goes into the default branch (SPEC 23.1).
+	var repository struct {
+		Main string `json:"default_branch"`
+	}
+	err = c.Do(t.Context(), app, Request{Method: http.MethodGet, Path: "/repos/acme/api", Into: &repository})
+	if grants := hub.Grants(); err != nil || repository.Main != "main" || fmt.Sprint(grants[len(grants)-1].Permissions) != "map[metadata:read]" {
+		t.Errorf("the repository: %v, %v", err, grants)
+	}
+	for _, path := range []string{"/repos/acme", "/repos/acme/api/", "/repos/acme/api/hooks", "/user/repos"} {
+		if err := c.Do(t.Context(), app, Request{Method: http.MethodPatch, Path: path}); err == nil || !strings.Contains(err.Error(), "cannot ask for") {
+			t.Errorf("%s: %v", path, err)
+		}
+	}
 	elsewhere := githubtest.Start(t, "")
 	for text, c := range map[string]struct {
 		api  API

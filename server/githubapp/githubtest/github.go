@@ -265,6 +265,10 @@ func (s *Server) asInstallation(w http.ResponseWriter, r *http.Request, path str
 		answer(w, http.StatusOK, map[string]any{"state": "active", "user": map[string]any{"id": 1, "login": part[3]}})
 		return
 	}
+	if len(part) == 3 && part[0] == "repos" && r.Method == http.MethodGet && s.Granted(strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer "), part[1]+"/"+part[2], "metadata", "read") {
+		answer(w, http.StatusOK, map[string]any{"default_branch": "main"})
+		return
+	}
 	if len(part) < 4 || part[0] != "repos" {
 		problem(w, http.StatusForbidden, "Resource not accessible by integration")
 		return
