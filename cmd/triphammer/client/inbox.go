@@ -67,6 +67,7 @@ func asks(i api.InboxItem) string {
 }
 
 // printRequest prints what the text of an output leaves out: an approval is of all that the agent asks for (SPEC 26.1).
+// A field that a part of the text only looks like is printed.
 func printRequest(w io.Writer, o api.Output) {
 	var fields map[string]any
 	if err := json.Unmarshal(o.Request, &fields); err != nil {
@@ -79,7 +80,7 @@ func printRequest(w io.Writer, o api.Output) {
 			data, _ := json.Marshal(fields[name]) // what was read always encodes
 			text = string(data)
 		}
-		if is && strings.Contains(o.Text, text) {
+		if text == o.Text || (name == "title" || name == "body") && strings.HasPrefix(o.Text, text+" (") || name == "head" && strings.HasSuffix(o.Text, " ("+text+")") {
 			continue
 		}
 		fmt.Fprintf(w, "  %s: %s\n", name, strings.ReplaceAll(text, "\n", "\n    "))

@@ -15,6 +15,8 @@ func TestPrintRequest(t *testing.T) {
 		{`{"kind":"comment","body":"Hello"}`, "Hello", ""},
 		{`{"kind":"createIssue","title":"T","body":"one\ntwo\u001b[2Jx\r","labels":["a"]}`, "T", "  body: one\n    two\\u001b[2Jx\n  labels: [\"a\"]\n"},
 		{`{"kind":"message","channel":"C1","body":"Hello"}`, "Hello", "  channel: C1\n"},
+		{`{"kind":"message","channel":"C1","body":"Hello C1"}`, "Hello C1", "  channel: C1\n"},
+		{`{"kind":"createPullRequest","title":"Fix release","body":"B","head":"triphammer/x","base":"release"}`, "Fix release (triphammer/x)", "  base: release\n  body: B\n"},
 	} {
 		var b strings.Builder
 		printRequest(term.Printable{W: &b}, api.Output{Request: json.RawMessage(c.request), Text: c.text})
