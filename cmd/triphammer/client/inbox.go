@@ -87,6 +87,20 @@ func printRequest(w io.Writer, o api.Output) {
 	}
 }
 
+// printAdded prints what the automation adds to an output, and where it is done (SPEC 26.4).
+func printAdded(w io.Writer, o api.Output) {
+	var bounds map[string]json.RawMessage
+	_ = json.Unmarshal(o.Bounds, &bounds) // without bounds, the automation adds nothing
+	for _, name := range []string{"base", "draft", "labels", "titlePrefix"} {
+		if added := bounds[name]; added != nil {
+			fmt.Fprintf(w, "  %s, by the automation: %s\n", name, added)
+		}
+	}
+	if o.Where != "" {
+		fmt.Fprintf(w, "  where: %s\n", term.OneLine.Replace(o.Where))
+	}
+}
+
 func decideCommand(decision, short, long string) *cobra.Command {
 	var reason, shown string
 	var number int64

@@ -24,4 +24,9 @@ func TestPrintRequest(t *testing.T) {
 			t.Errorf("%s: %q, want %q", c.request, b.String(), c.want)
 		}
 	}
+	var b strings.Builder
+	printAdded(&b, api.Output{Bounds: json.RawMessage(`{"max":2,"titlePrefix":"[bot] ","draft":true}`), Where: "https://github.com/acme/api/issues/7"})
+	if want := "  draft, by the automation: true\n  titlePrefix, by the automation: \"[bot] \"\n  where: https://github.com/acme/api/issues/7\n"; b.String() != want {
+		t.Errorf("%q, want %q", b.String(), want)
+	}
 }

@@ -334,6 +334,7 @@ func printRun(w io.Writer, r api.Run) error {
 		if o.Status == "waiting" {
 			fmt.Fprintf(w, "\n%d. %s waits for a person:\n", o.Number, o.Kind)
 			printRequest(term.Printable{W: w}, o)
+			printAdded(term.Printable{W: w}, o)
 		}
 	}
 	return nil
