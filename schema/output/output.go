@@ -22,9 +22,31 @@ type Kind struct {
 	Doc    string // what happens, for agents and for people
 	Bounds []Bound
 	Fields []Field
+	On     string // what the event has to be about: onThread, onItem or onPull; empty: anything
 	// Needs is the permission that the webhook's credential needs, by provider. A provider that is
 	// missing has no such thing.
 	Needs map[string]string
+}
+
+// Values of Kind.On.
+const (
+	onThread = "a thread"
+	onItem   = "an issue or a pull request"
+	onPull   = "a pull request"
+)
+
+// Fits tells whether a kind can be done where an event belongs: in a thread of a kind, as a place of answers has them;
+// empty: there is no thread.
+func (k *Kind) Fits(thread, kind string) bool {
+	switch k.On {
+	case onThread:
+		return thread != ""
+	case onItem:
+		return thread != "" && kind != "commit"
+	case onPull:
+		return thread != "" && kind == "pull"
+	}
+	return true
 }
 
 // Bound is a key below the kind's key in outputs of an automation.
@@ -184,7 +206,7 @@ func (f Field) with(doc string) Field { f.Doc = doc; return f }
 // Kinds are all kinds, in the order in which they are documented.
 var Kinds = []*Kind{
 	{
-		Name: "comment", Doc: "Comments on what the event is about.",
+		Name: "comment", On: onThread, Doc: "Comments on what the event is about.",
 		Bounds: []Bound{most}, Fields: []Field{body},
 		Needs: map[string]string{
 			"github": "write access to issues and pull requests", "gitlab": "the scope api and the role Reporter", "linear": "the scope comments:create",
@@ -192,25 +214,25 @@ var Kinds = []*Kind{
 		},
 	},
 	{
-		Name: "addLabels", Doc: "Adds labels to the issue or pull request that the event is about.",
+		Name: "addLabels", On: onItem, Doc: "Adds labels to the issue or pull request that the event is about.",
 		Bounds: []Bound{allowed.with("The labels that the agent may add."), {Name: "max", Type: Count, Default: 3, Doc: "How many labels the agent of a run may add."}},
 		Fields: []Field{{Name: "labels", Type: Texts, Required: true, Max: maxName, Of: "allowed", Doc: "The labels to add."}},
 		Needs:  map[string]string{"github": "write access to issues and pull requests", "gitlab": "the scope api and the role Reporter", "jira": "Edit issues"},
 	},
 	{
-		Name: "removeLabels", Doc: "Removes labels from the issue or pull request that the event is about.",
+		Name: "removeLabels", On: onItem, Doc: "Removes labels from the issue or pull request that the event is about.",
 		Bounds: []Bound{allowed.with("The labels that the agent may remove."), {Name: "max", Type: Count, Default: 3, Doc: "How many labels the agent of a run may remove."}},
 		Fields: []Field{{Name: "labels", Type: Texts, Required: true, Max: maxName, Of: "allowed", Doc: "The labels to remove."}},
 		Needs:  map[string]string{"github": "write access to issues and pull requests", "gitlab": "the scope api and the role Reporter", "jira": "Edit issues"},
 	},
 	{
-		Name: "assign", Doc: "Assigns people to the issue or pull request that the event is about.",
+		Name: "assign", On: onItem, Doc: "Assigns people to the issue or pull request that the event is about.",
 		Bounds: []Bound{allowed.with("The logins of the people whom the agent may assign."), {Name: "max", Type: Count, Default: 3, Doc: "How many people the agent of a run may assign."}},
 		Fields: []Field{{Name: "assignees", Type: Texts, Required: true, Max: maxName, Of: "allowed", Doc: "The logins to assign."}},
 		Needs:  map[string]string{"github": "write access to issues and pull requests"},
 	},
 	{
-		Name: "close", Doc: "Closes the issue or pull request that the event is about.",
+		Name: "close", On: onItem, Doc: "Closes the issue or pull request that the event is about.",
 		Needs: map[string]string{"github": "write access to issues and pull requests", "gitlab": "the scope api and the role Reporter"},
 	},
 	{
@@ -234,7 +256,7 @@ var Kinds = []*Kind{
 		Needs: map[string]string{"github": "write access to pull requests", "gitlab": "the scope api and the role Developer"},
 	},
 	{
-		Name: "review", Doc: "Reviews the pull request that the event is about with comments. It never approves.",
+		Name: "review", On: onPull, Doc: "Reviews the pull request that the event is about with comments. It never approves.",
 		Bounds: []Bound{most, {Name: "comments", Type: Count, Default: 20, Doc: "How many comments on lines a review has at most."}},
 		Fields: []Field{body.with("What the review says in all, in Markdown."), {Name: "comments", Type: Remarks, Max: MaxBody, Doc: "Comments on lines of the new code."}},
 		Needs:  map[string]string{"github": "write access to pull requests"},
@@ -246,13 +268,13 @@ var Kinds = []*Kind{
 		Needs:  map[string]string{"slack": "the scope chat:write; the app must be in the channel"},
 	},
 	{
-		Name: "setState", Doc: "Moves the issue that the event is about to another state.",
+		Name: "setState", On: onItem, Doc: "Moves the issue that the event is about to another state.",
 		Bounds: []Bound{allowed.with("The names of the states to which the agent may move it.")},
 		Fields: []Field{{Name: "state", Type: Text, Required: true, Max: maxName, Of: "allowed", Doc: "The name of the state."}},
 		Needs:  map[string]string{"linear": "the scope write", "jira": "Transition issues"},
 	},
 	{
-		Name: Ask, Doc: "Asks a person a question, and ends the run with it. The reply starts the next run of the conversation.",
+		Name: Ask, On: onThread, Doc: "Asks a person a question, and ends the run with it. The reply starts the next run of the conversation.",
 		Bounds: []Bound{{Name: "max", Type: Count, Default: 1, Most: 1, Doc: "How many questions a run may ask: one, which ends it."}},
 		Fields: []Field{{Name: "question", Type: Text, Required: true, Max: MaxQuestion, Doc: "The question, in Markdown. Say all that the person needs to know to answer it."}},
 		Needs: map[string]string{

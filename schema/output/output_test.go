@@ -72,6 +72,27 @@ func TestCheck(t *testing.T) {
 	}
 }
 
+// TestFits: what an event is not about is offered to no agent (SPEC 23.1).
+func TestFits(t *testing.T) {
+	for at, want := range map[[2]string]string{
+		{"", ""}:             "createIssue createPullRequest message",
+		{"7", "issue"}:       "comment addLabels removeLabels assign close createIssue createPullRequest message setState ask",
+		{"7", "pull"}:        "comment addLabels removeLabels assign close createIssue createPullRequest review message setState ask",
+		{"77b20b", "commit"}: "comment createIssue createPullRequest message ask",
+		{"s", "session"}:     "comment addLabels removeLabels assign close createIssue createPullRequest message setState ask",
+	} {
+		var fit []string
+		for _, k := range Kinds {
+			if k.Fits(at[0], at[1]) {
+				fit = append(fit, k.Name)
+			}
+		}
+		if got := strings.Join(fit, " "); got != want {
+			t.Errorf("%q: %s, want %s", at, got, want)
+		}
+	}
+}
+
 // TestSize: what an agent was told is taken is no longer where it is kept (SPEC 23.2).
 func TestSize(t *testing.T) {
 	may := Allowed{"comment": {}, "review": {}}

@@ -402,7 +402,7 @@ func TestEndIsKept(t *testing.T) {
 					spec.Outputs = output.Allowed{"comment": {}}
 				}
 				row := w.newRun(spec)
-				row.Outputs = &store.OutputPlace{WebhookUID: "whk_1", Provider: "github", Place: `{"container":"acme/api","number":7}`}
+				row.Outputs = &store.OutputPlace{WebhookUID: "whk_1", Provider: "github", Place: `{"container":"acme/api","thread":"7","kind":"issue"}`}
 				r, _, err := w.store.Runs.Create(t.Context(), row, "", nil)
 				if err != nil {
 					t.Fatal(err)

@@ -211,13 +211,15 @@ func (a *attempt) outputs(ctx context.Context, id store.RunID, spec *run.Spec, t
 		return append(warnings, "outputs: the agent gets no tools for them: "+why), nil
 	}
 	may := make(output.Allowed)
-	for name, b := range spec.Outputs {
+	thread, of := place.About()
+	for _, k := range output.Kinds {
+		b, is := spec.Outputs[k.Name]
 		switch {
-		case output.ByName(name).Needs[place.Provider] == "":
-		case name == output.Ask && place.Thread() == "":
-			warnings = append(warnings, "outputs: the agent cannot ask a question: the event has no thread where somebody could answer")
+		case !is || k.Needs[place.Provider] == "":
+		case !k.Fits(thread, of):
+			warnings = append(warnings, "outputs: the agent gets no tool "+k.Name+": the event is not about "+k.On)
 		default:
-			may[name] = b
+			may[k.Name] = b
 		}
 	}
 	spec.Outputs, t.Outputs = may, may
