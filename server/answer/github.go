@@ -172,10 +172,19 @@ func github(ctx context.Context, c *lookup.Client, api lookup.API) *call {
 			return "the thread is gone, or the credential may not see it", false
 		case status == http.StatusGone:
 			return "the thread is gone", false
+		case status == http.StatusUnprocessableEntity && has(answer, "pull request already exists"):
+			return hasPull, false
+		case status == http.StatusUnprocessableEntity && has(answer, "no commits between"):
+			return "the branch has no commits that its base lacks", false
+		case status == http.StatusUnprocessableEntity && has(answer, "could not be resolved", "must be part of the diff"):
+			return "a comment is on a line or a file that the pull request does not change", false
 		}
 		return "", false
 	}}
 }
+
+// hasPull is why a forge opens no second pull request.
+const hasPull = "the branch has an open pull request already"
 
 // noLabel is why GitHub takes no label away that is not there.
 const noLabel = "the label is not there"

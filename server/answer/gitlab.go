@@ -124,6 +124,8 @@ func gitlab(ctx context.Context, c *lookup.Client, api lookup.API) *call {
 			return alreadySigned, false
 		case status == http.StatusNotFound, status == http.StatusGone:
 			return "the thread is gone, or the credential may not see it", false
+		case status == http.StatusConflict && has(answer, "already exists"):
+			return hasPull, false
 		case status == http.StatusBadRequest && has(answer, "cannot transition status"):
 			return alreadySet, false
 		}

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -54,8 +55,9 @@ func (c *changes) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			answer = text
 		}
 	}
-	if refusal, is := strings.CutPrefix(answer, "404 "); is {
-		http.Error(w, refusal, http.StatusNotFound)
+	if status, refusal, _ := strings.Cut(answer, " "); len(status) == 3 {
+		code, _ := strconv.Atoi(status)
+		http.Error(w, refusal, code)
 		return
 	}
 	if answer == "" {
@@ -121,6 +123,22 @@ func TestPerform(t *testing.T) {
 		{
 			provider: "github", place: pulls, w: Wanted{Request: output.Request{Kind: "review", Body: "B", Comments: []output.Remark{{Path: "a.go", Line: 3, Body: "C"}}}},
 			want: []string{`/pulls/7/reviews {"body":"B","comments":[{"path":"a.go","line":3,"side":"RIGHT","body":"C"}]`}, link: "https://x.example/5",
+		},
+		{
+			provider: "github", w: Wanted{Request: output.Request{Kind: "createPullRequest", Title: "T", Body: "B", Head: "x", Base: "main"}},
+			answers: map[string]string{"POST /repos/acme/app/pulls": `422 {"message":"Validation Failed","errors":[{"message":"A pull request already exists for acme:x."}]}`}, want: []string{"POST"}, wrong: "answered 422: " + hasPull,
+		},
+		{
+			provider: "github", w: Wanted{Request: output.Request{Kind: "createPullRequest", Title: "T", Body: "B", Head: "x", Base: "main"}},
+			answers: map[string]string{"POST /repos/acme/app/pulls": `422 {"message":"Validation Failed","errors":[{"message":"No commits between main and x"}]}`}, want: []string{"POST"}, wrong: "no commits that its base lacks",
+		},
+		{
+			provider: "github", place: pulls, w: Wanted{Request: output.Request{Kind: "review", Body: "B", Comments: []output.Remark{{Path: "a.go", Line: 3, Body: "C"}}}},
+			answers: map[string]string{"POST /repos/acme/app/pulls/7/reviews": `422 {"message":"Unprocessable Entity","errors":["Line could not be resolved"]}`}, want: []string{"POST"}, wrong: "on a line or a file that the pull request does not change",
+		},
+		{
+			provider: "gitlab", w: Wanted{Request: output.Request{Kind: "createPullRequest", Title: "T", Body: "B", Head: "x", Base: "main"}},
+			answers: map[string]string{"POST /api/v4/projects/acme%2Fapp/merge_requests": `409 {"message":["Another open merge request already exists for this source branch: !5"]}`}, want: []string{"POST"}, wrong: "answered 409: " + hasPull,
 		},
 		{provider: "gitlab", w: Wanted{Request: output.Request{Kind: "addLabels", Labels: []string{"a", "b"}}}, want: []string{`{"add_labels":"a,b"}`}},
 		{provider: "gitlab", w: Wanted{Request: output.Request{Kind: "removeLabels", Labels: []string{"a"}}}, want: []string{`{"remove_labels":"a"}`}},
