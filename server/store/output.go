@@ -56,11 +56,12 @@ func (p *OutputPlace) Thread() string {
 	return PlaceKey(p.WebhookUID, AnswerThread, at.Container, at.Kind, at.Thread)
 }
 
-// About is the thread of the event, and what the thread is, as places of answers have them; empty: there is none.
-func (p *OutputPlace) About() (thread, kind string) {
-	var at struct{ Thread, Kind string }
+// About is the repository or project of the event, its thread, and what the thread is, as places of answers have
+// them; empty: there is no such thing.
+func (p *OutputPlace) About() (container, thread, kind string) {
+	var at struct{ Container, Thread, Kind string }
 	_ = json.Unmarshal([]byte(p.Place), &at) // the server itself wrote it
-	return at.Thread, at.Kind
+	return at.Container, at.Thread, at.Kind
 }
 
 // Where is the place for people: its page, or else its name; empty: there is none.

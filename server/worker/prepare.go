@@ -211,7 +211,7 @@ func (a *attempt) outputs(ctx context.Context, id store.RunID, spec *run.Spec, t
 		return append(warnings, "outputs: the agent gets no tools for them: "+why), nil
 	}
 	may := make(output.Allowed)
-	thread, of := place.About()
+	_, thread, of := place.About()
 	for _, k := range output.Kinds {
 		b, is := spec.Outputs[k.Name]
 		switch {
@@ -330,6 +330,7 @@ func (a *attempt) earlierPushes(ctx context.Context, row *store.Run, spec *run.S
 			return fmt.Errorf("where the outputs of this run go could not be read: %w", err)
 		}
 		if place != nil {
+			t.Pushes.Into, _, _ = place.About()
 			t.Pushes.Waits = cmp.Or(t.Pushes.Waits, place.Waits) // the server may ask for approval too
 		}
 		t.Pushes.Waits = cmp.Or(t.Pushes.Waits, a.manager.cfg.Store.Outputs.Approval()) // of a run from before it was so

@@ -88,7 +88,8 @@ type transcript struct {
 	staged   []output.Request // its pushes that wait for a person, at most one to a branch
 	waits    time.Duration    // task.Pushes.Waits
 	opened   []output.Request // the pull requests of the run that its gateway has opened
-	pushed   map[string]bool  // the branches that runs of the automation have pushed; nil: nobody knows
+	pushed   map[string]bool  // the branches of into that runs of the automation have pushed; nil: nobody knows
+	into     string           // task.Pushes.Into
 	result   *event.Result    // the harness's report of its end, unless it has gone on
 	trouble  string           // why the agent does not reach its model, unless it has gone on
 	hangs    *time.Timer      // runs from the result on
@@ -235,7 +236,7 @@ func (t *transcript) put(e event.Event) {
 		if e.Waits != "" {
 			e = t.stage(e)
 		}
-		if branch, is := strings.CutPrefix(e.Ref, "refs/heads/"); is && t.pushed != nil && e.Refused == "" {
+		if branch, is := strings.CutPrefix(e.Ref, "refs/heads/"); is && t.pushed != nil && e.Refused == "" && isOf(e.Repository, t.into) {
 			t.pushed[branch] = true
 		}
 		t.drain(false)
@@ -308,7 +309,7 @@ func (t *transcript) under(work *task.Task, before *replayed) *transcript {
 	if work == nil {
 		return t
 	}
-	t.opened, t.waits = work.Pushes.Opened, work.Pushes.Waits
+	t.opened, t.waits, t.into = work.Pushes.Opened, work.Pushes.Waits, work.Pushes.Into
 	if before != nil { // they come again
 		t.opened = t.opened[:max(0, len(t.opened)-before.opens)]
 	}
@@ -317,9 +318,16 @@ func (t *transcript) under(work *task.Task, before *replayed) *transcript {
 	}
 	t.pushed = make(map[string]bool)
 	for _, p := range work.Pushes.Earlier {
-		t.pushed[strings.TrimPrefix(p.Ref, "refs/heads/")] = true
+		if isOf(p.Repository, t.into) {
+			t.pushed[strings.TrimPrefix(p.Ref, "refs/heads/")] = true
+		}
 	}
 	return t
+}
+
+// isOf tells whether an address is of a repository, such as acme/app; empty: of any.
+func isOf(address, repository string) bool {
+	return repository == "" || strings.HasSuffix(strings.ToLower(strings.TrimSuffix(address, ".git")), "/"+strings.ToLower(repository))
 }
 
 // settle checks once more what the agent has asked for: the gateway may have opened pull requests meanwhile, and

@@ -456,6 +456,8 @@ func TestPullsCountBothWays(t *testing.T) {
 		"pushed by an earlier run":     {told: []event.Event{ask("earlier", "")}, want: "earlier"},
 		"not pushed":                   {told: []event.Event{ask("theirs", "")}, not: `no run of this automation has pushed a branch \"theirs\"`},
 		"a push that was refused":      {told: []event.Event{push("refs/heads/a", "no"), ask("a", "")}, not: "has pushed a branch"},
+		"of another repository":        {task: task.Task{Pushes: task.Pushes{Into: "acme/app"}}, told: []event.Event{event.Push{Ref: "refs/heads/a", Repository: "https://x/acme/other.git"}, ask("a", ""), ask("earlier", "")}, not: "has pushed a branch"},
+		"of the repository itself":     {task: task.Task{Pushes: task.Pushes{Into: "Acme/app"}}, told: []event.Event{event.Push{Ref: "refs/heads/a", Repository: "https://x/git/acme/App.git"}, ask("a", "")}, want: "a"},
 		"a tag":                        {told: []event.Event{push("refs/tags/a", ""), ask("a", "")}, not: "has pushed a branch"},
 		"a branch of a fork":           {told: []event.Event{push("refs/heads/a", ""), ask("evil:a", "")}, not: "is no name of a branch of the repository"},
 		"code of a fork":               {task: task.Task{Foreign: true}, told: []event.Event{ask("theirs", "")}, not: "has pushed a branch"},

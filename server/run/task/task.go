@@ -260,6 +260,7 @@ type Pushes struct {
 	// request may be opened.
 	Outputs output.Allowed   `json:"outputs,omitempty"`
 	Opened  []output.Request `json:"opened,omitempty"` // pull requests of earlier attempts of the run
+	Into    string           `json:"into,omitempty"`   // the repository in which the server opens what the agent asks for, such as acme/app
 
 	// Waits is for how long what leaves the run waits for a person; 0: it does not. Then Stage keeps the pack of
 	// a push, until its content ends with an error or without (SPEC 23.3).
