@@ -297,9 +297,8 @@ func azureFindTalk(a *call, path string, p Place, own, marker string) (Posted, b
 	if answer.Value == nil {
 		return Posted{}, false, errList
 	}
-	end := strings.TrimSpace(comment(Message{Marker: marker}))
 	for _, talk := range answer.Value {
-		if len(talk.Comments) > 0 && !talk.Comments[0].Deleted && strings.EqualFold(talk.Comments[0].Author.ID, own) && strings.HasSuffix(strings.TrimSpace(talk.Comments[0].Content), end) {
+		if len(talk.Comments) > 0 && !talk.Comments[0].Deleted && strings.EqualFold(talk.Comments[0].Author.ID, own) && marked(talk.Comments[0].Content, marker) {
 			posted, err := talk.posted(p)
 			return posted, err == nil, err
 		}

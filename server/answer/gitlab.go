@@ -51,7 +51,6 @@ type gitlabPayload struct {
 		URL          string
 		Internal     bool
 		Confidential bool
-		SHA          string
 	} `json:"object_attributes"`
 	Merge *gitlabThing `json:"merge_request"`
 	Issue *gitlabThing

@@ -455,9 +455,9 @@ func (w *Worker) told(s *Sender, a *store.Answer, p Place, m Message, edited boo
 
 // refused decides what follows a turn that failed.
 func (w *Worker) refused(s *Sender, a *store.Answer, m Message, edited bool, err error) {
-	now, f := w.Now(), (*lookup.Failure)(nil)
+	now, f := w.Now(), failed(err)
 	final, after := false, time.Duration(0)
-	if a.Detail = explain(s, err); errors.As(err, &f) {
+	if a.Detail = explain(s, err); f != nil {
 		after = f.After()
 		final, a.Uncertain = f.Final() || denied(f), a.Uncertain || f.Uncertain()
 	}
@@ -495,7 +495,7 @@ func denied(f *lookup.Failure) bool {
 
 // rested makes a webhook's answers wait if its sender wants no requests for a while.
 func (w *Worker) rested(webhook string, err error) {
-	if f := (*lookup.Failure)(nil); errors.As(err, &f) && f.After() > 0 {
+	if f := failed(err); f != nil && f.After() > 0 {
 		w.paces.rest(webhook, w.Now().Add(f.After()))
 	}
 }
@@ -503,7 +503,7 @@ func (w *Worker) rested(webhook string, err error) {
 // explain is an error in words, with the permission that a credential lacks.
 func explain(s *Sender, err error) string {
 	text := err.Error()
-	if f := (*lookup.Failure)(nil); s != nil && s.Needs != "" && errors.As(err, &f) && denied(f) && !strings.Contains(text, s.Needs) {
+	if f := failed(err); f != nil && s != nil && s.Needs != "" && denied(f) && !strings.Contains(text, s.Needs) {
 		text += "; the credential needs " + s.Needs
 	}
 	return text
