@@ -77,7 +77,7 @@ func (s *Spec) serve(t *task.Task) (warnings []string) {
 	}
 	for _, to := range s.Environment.Services {
 		v, is := t.Credentials[to.Secret]
-		if !is {
+		if !is || t.Foreign { // its secret may be that of the model or of a repository, too
 			warnings = append(warnings, fmt.Sprintf("services: this run does not get %s, because it works on the code of another repository", to.Name))
 			continue
 		}

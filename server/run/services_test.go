@@ -166,4 +166,12 @@ func TestServices(t *testing.T) {
 	if len(work.Services) != 1 || work.Services[0].Provider != "anthropic" || inside(work, "APP-value") || inside(work, "LINEAR_KEY-value") || !strings.Contains(warnings, "this run does not get own-app") {
 		t.Errorf("on a stranger's code: %+v %q", work.Services, warnings)
 	}
+	// Nor if the secret is the model's own, or that of a repository.
+	mcp.Headers, mcp.Outside = map[string]string{"Authorization": "Bearer ${KEY}"}, []string{"KEY"}
+	s.MCPServers, s.Environment.Services[0].Secret = []MCPServer{mcp}, "KEY"
+	for foreign, services := range map[bool]int{false: 3, true: 1} {
+		if work, _, _ = started(t, s, Capabilities{}, foreign, "KEY"); len(work.Services) != services || inside(work, "KEY-value") {
+			t.Errorf("on a stranger's code %v: %+v", foreign, work.Services)
+		}
+	}
 }

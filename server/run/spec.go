@@ -299,7 +299,7 @@ func (s *Spec) Start(t *task.Task, session string) harness.Start {
 		r.Auth = granted // of a spec that an older program made, or granted
 	}
 	for _, name := range s.OutsideSecrets() {
-		if v, is := t.Credentials[name]; is {
+		if v, is := t.Credentials[name]; is && !t.Foreign {
 			r.Outside[name] = v
 		}
 	}
