@@ -11,6 +11,7 @@ import (
 
 	"triphammer/server/store/internal/engine"
 
+	"github.com/cespare/xxhash/v2"
 	"github.com/klauspost/compress/s2"
 
 	"triphammer/server/terms"
@@ -175,7 +176,8 @@ func (d *Delivery) mentions(text []byte) bool {
 	return slices.ContainsFunc(parts, func(part string) bool { return strings.Contains(strings.ToLower(part), string(text)) })
 }
 
-// Payloads are the bodies of accepted deliveries, without those that cannot be read.
+// Payloads are the bodies of accepted deliveries, without those that are damaged: whoever reads them relies on
+// what was checked before they were stored.
 func (s *Deliveries) Payloads(ctx context.Context, of []*Delivery) (map[DeliveryID][]byte, error) {
 	ids := make([]DeliveryID, 0, len(of))
 	for _, d := range of {
@@ -193,16 +195,19 @@ func (s *Deliveries) Payloads(ctx context.Context, of []*Delivery) (map[Delivery
 		var id DeliveryID
 		var payload []byte
 		var codec int64
-		if err := rows.Scan(&id, &payload, &codec); err != nil {
+		var digest sql.NullInt64
+		if err := rows.Scan(&id, &payload, &codec, &digest); err != nil {
 			return none, err
 		}
 		if codec != 0 {
-			if payload, err = s2.Decode(nil, payload); err != nil {
-				return none, nil // it is damaged: Payload says so
-			}
+			payload, err = s2.Decode(nil, payload)
+		}
+		if err != nil || !s.sound(int64(id), digest, payloadDigest(id, xxhash.Sum64(payload))) {
+			_ = s.damage("the payload of %s", id) // the log has it
+			return none, nil
 		}
 		all[id] = payload
 		return none, nil
-	}, "SELECT id, payload, codec FROM deliveries"+w.sql(), w.args...)
+	}, "SELECT id, payload, codec, digest FROM deliveries"+w.sql(), w.args...)
 	return all, err
 }
