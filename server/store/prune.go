@@ -82,19 +82,24 @@ func (s *db) remove(ctx context.Context, find func() ([]oldRow, error), one func
 		if err != nil || len(all) == 0 {
 			return n, err
 		}
+		left, whole, last := all, int64(0), (*engine.Step)(nil) // after the last step, which may be made again
 		err = s.InSteps(ctx, engine.Task{Run: func(tx *engine.Tx, st *engine.Step) (more bool, err error) {
-			for ; len(all) > 0 && st.Takes(all[0].size); all = all[1:] {
-				if err := one(tx, all[0]); err != nil {
+			if st != last { // the one before is committed
+				all, n, last = left, n+whole, st
+			}
+			for left, whole = all, 0; len(left) > 0 && st.Takes(left[0].size); left = left[1:] {
+				if err := one(tx, left[0]); err != nil {
 					return false, err
 				}
-				if all[0].seq == 0 {
-					n++
+				if left[0].seq == 0 {
+					whole++
 				}
 			}
-			return len(all) > 0, nil
+			return len(left) > 0, nil
 		}})
 		if err != nil {
 			return n, err
 		}
+		n += whole
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"fmt"
 	"os"
+	"path/filepath"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -12,6 +13,8 @@ import (
 
 	"triphammer/server/store/internal/engine"
 	"triphammer/server/store/storetest"
+
+	"github.com/mattn/go-sqlite3"
 )
 
 // TestPruneInSteps: what is old goes in many transactions, by rows and by bytes.
@@ -32,6 +35,36 @@ func TestPruneInSteps(t *testing.T) {
 		if n := s.Commits() - before; n < int64(c.transactions) {
 			t.Errorf("%d of %d bytes went in %d transactions", c.deliveries, c.size, n)
 		}
+	}
+}
+
+// TestPruneAgain: a step whose transaction is made again, here for want of room, deletes all of its rows and counts
+// them once. Else a run would go, and what came before it in the step would stay for good.
+func TestPruneAgain(t *testing.T) {
+	storetest.SQLite(t)
+	s := open(t)
+	s.cfg.Reserve = filepath.Join(filepath.Dir(s.cfg.Path), "reserve")
+	s.reopen(t)
+	const number = 3 * engine.StepRows
+	var all []oldRow
+	for id := range int64(number) {
+		all = append(all, oldRow{id: id})
+	}
+	full := false
+	n, err := s.remove(t.Context(), func() (some []oldRow, err error) {
+		some, all = all, nil
+		return some, nil
+	}, func(tx *engine.Tx, v oldRow) error {
+		if v.id == 5 && !full {
+			full = true
+			return sqlite3.Error{Code: sqlite3.ErrFull}
+		}
+		return tx.SetMeta(fmt.Sprint("gone ", v.id), "")
+	})
+	var gone int64
+	check(t, s.Read.QueryRowContext(t.Context(), "SELECT count(*) FROM meta WHERE name LIKE 'gone %'").Scan(&gone))
+	if err != nil || !full || n != number || gone != number {
+		t.Errorf("%d of %d rows are gone, and %d are counted: %v", gone, number, n, err)
 	}
 }
 

@@ -40,9 +40,11 @@ func (st *Step) Takes(size int64) bool {
 
 // Task is a long task in steps.
 type Task struct {
-	Run   func(tx *Tx, st *Step) (more bool, err error) // one of them, on the writer
-	alone bool                                          // without a transaction
-	after func() error                                  // after each, beside the writer; may be nil
+	// Run is one of them, on the writer. If its transaction has to be made again, it is called again with
+	// the same Step.
+	Run   func(tx *Tx, st *Step) (more bool, err error)
+	alone bool         // without a transaction
+	after func() error // after each, beside the writer; may be nil
 }
 
 // InSteps runs one step after the other until there are no more. Each has a transaction
@@ -53,7 +55,7 @@ func (s *DB) InSteps(ctx context.Context, t Task) error {
 		var st Step
 		var more bool
 		err := s.submit(s.steps, &job{ctx: ctx, alone: t.alone, queued: time.Now(), done: make(chan error, 1), fn: func(tx *Tx) (err error) {
-			st.began = time.Now()
+			st = Step{began: time.Now()}
 			more, err = t.Run(tx, &st)
 			return err
 		}})
