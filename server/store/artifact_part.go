@@ -80,12 +80,13 @@ func (p *partWriter) flush() error {
 }
 
 // deleteParts deletes the content of an artifact, the beginning last: a sweep finds what is
-// left by it.
+// left by it. If a row names it, the content stays: the connection may have been lost when that was committed.
 func (s *Artifacts) deleteParts(ctx context.Context, id ArtifactID) error {
 	for {
 		n := int64(0)
 		err := s.Do(ctx, func(tx *engine.Tx) (err error) {
-			n, err = tx.ExecCount("DELETE FROM artifact_parts WHERE artifact_id = $1 AND at = (SELECT max(at) FROM artifact_parts WHERE artifact_id = $2)", id, id)
+			n, err = tx.ExecCount("DELETE FROM artifact_parts WHERE artifact_id = $1 AND at = (SELECT max(at) FROM artifact_parts WHERE artifact_id = $2)"+
+				" AND NOT EXISTS (SELECT 1 FROM artifacts WHERE id = $3)", id, id, id)
 			return err
 		})
 		if err != nil || n == 0 {

@@ -154,3 +154,27 @@ func TestArtifactFiles(t *testing.T) {
 		t.Errorf("the folder of a run that is gone: %v", err)
 	}
 }
+
+// TestPartsOfRow: content that a row names is not deleted: when the connection is lost while the row is committed,
+// whoever keeps an artifact does not know that it is kept.
+func TestPartsOfRow(t *testing.T) {
+	s, ctx := open(t), t.Context()
+	hash, data := spec("web", "", "", "x")
+	_, _, err := s.Runs.Create(ctx, NewRun{Factory: "default", Source: SourceAPI, SpecHash: hash, Spec: data}, "", nil)
+	check(t, err)
+	lease := must[[]Lease](t)(s.Leases.Claim(ctx, Claim{Worker: "w", Most: 1, Lease: time.Minute}))[0]
+	a := must[Artifact](t)(s.Artifacts.KeepFile(ctx, lease, Artifact{Type: "FILE", Name: "a"}, func(w io.Writer) error {
+		_, err := io.WriteString(w, "hello")
+		return err
+	}))
+	check(t, s.Artifacts.deleteParts(ctx, a.ID))
+	f := must[io.ReadCloser](t)(s.Artifacts.Open(ctx, &a))
+	if text, err := io.ReadAll(f); err != nil || string(text) != "hello" {
+		t.Errorf("%q, %v", text, err)
+	}
+	check(t, s.Do(ctx, func(tx *engine.Tx) error { return tx.Exec("DELETE FROM artifacts WHERE id = $1", a.ID) }))
+	check(t, s.Artifacts.deleteParts(ctx, a.ID))
+	if _, err := s.Artifacts.Open(ctx, &a); !errors.Is(err, ErrDamaged) {
+		t.Errorf("content that no row names stays: %v", err)
+	}
+}
