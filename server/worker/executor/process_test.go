@@ -169,6 +169,25 @@ func newExecutor(t *testing.T, grace time.Duration) *Executor {
 	return p
 }
 
+// TestSizeOfOthers: a run that has not begun here, or has ended, takes nothing of the disk. Else it would be taken for
+// the run that fills the disk, with all that the others take.
+func TestSizeOfOthers(t *testing.T) {
+	p := newExecutor(t, time.Second)
+	dir := filepath.Join(p.dir, "run_1")
+	if err := errors.Join(os.Mkdir(dir, 0o700), os.WriteFile(filepath.Join(dir, "a"), make([]byte, 1<<16), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	if !p.mark("run_1", "run_1") {
+		t.Fatal("it is in progress")
+	}
+	defer p.unmark("run_1")
+	for run, takes := range map[string]bool{"run_1": true, "run_2": false} {
+		if bytes, files := p.Size(t.Context(), run); (bytes > 0 && files > 0) != takes || !takes && bytes+files > 0 {
+			t.Errorf("%s takes %d bytes in %d files", run, bytes, files)
+		}
+	}
+}
+
 func sh(script string) *task.Task {
 	return &task.Task{RunID: "run_1", Attempt: 1, Prompt: "do it\n", Command: []string{"sh", "-c", script}, Vars: map[string]string{"TRIPHAMMER_WEBHOOK": "hook"}}
 }

@@ -131,6 +131,9 @@ func (e *Executor) Size(ctx context.Context, runID string) (bytes, files int64) 
 	e.mu.Lock()
 	r := e.active[runID]
 	e.mu.Unlock()
+	if r.folder == "" { // it has not begun here, or has ended
+		return 0, 0
+	}
 	seen := make(map[[2]uint64]bool) // hard links count once
 	visit := func(dir int, name string) (int, uint32) {
 		var st unix.Stat_t
