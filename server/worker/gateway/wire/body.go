@@ -241,6 +241,16 @@ func (c *call) each(at span, do func(span) string) string {
 	return ""
 }
 
+// textAlone says which kinds of answers an array of texts asks for besides text, which cost more.
+func (c *call) textAlone(name string, at span) string {
+	return c.each(at, func(item span) string {
+		if kind, _ := c.text(item); !strings.EqualFold(kind, "text") {
+			return "sound or images as answers (" + name + ")"
+		}
+		return ""
+	})
+}
+
 // fields are the members of an object; nil if the value is no object.
 func (c *call) fields(at span) map[string]span {
 	s := jsonscan.Scanner{Data: c.from, Pos: at.from}

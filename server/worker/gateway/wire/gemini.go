@@ -43,6 +43,18 @@ var geminiRules = rules{
 		"tools":         geminiTools,
 		"fileData":      func(*call, span) string { return "addresses and stored files as input (fileData)" },
 		"cachedContent": func(*call, span) string { return "stored input (cachedContent)" },
+		// Sound and images as answers cost more than text: https://ai.google.dev/gemini-api/docs/pricing.
+		"responseModalities": func(c *call, at span) string { return c.textAlone("responseModalities", at) },
+		"speechConfig":       func(*call, span) string { return "sound (speechConfig)" },
+		"inlineData": func(c *call, at span) string {
+			fields := c.fields(at)
+			for _, name := range []string{"mimeType", "mime_type"} {
+				if kind, _ := c.text(fields[name]); strings.HasPrefix(strings.ToLower(kind), "audio/") {
+					return "sound (inlineData of the type " + clip(kind) + ")"
+				}
+			}
+			return ""
+		},
 		"serviceTier": func(c *call, at span) string {
 			if tier, _ := c.text(at); slices.Contains([]string{"", "unspecified", "standard", "flex"}, strings.TrimPrefix(strings.ToLower(tier), "service_tier_")) {
 				return ""

@@ -41,6 +41,10 @@ var openAIChecks = map[string]func(*call, span) string{
 		}
 		return "faster service for more money (service_tier)"
 	},
+	// Sound costs more than text: https://developers.openai.com/api/docs/pricing.
+	"audio":              func(*call, span) string { return "sound (audio)" },
+	"input_audio":        func(*call, span) string { return "sound (input_audio)" },
+	"modalities":         func(c *call, at span) string { return c.textAlone("modalities", at) },
 	"web_search_options": func(*call, span) string { return "hosted tools (web_search_options)" },
 	// Routers of models have these: https://openrouter.ai/docs/api/reference/overview.
 	"plugins": func(*call, span) string { return "hosted tools (plugins)" },

@@ -78,6 +78,8 @@ func TestRead(t *testing.T) {
 		{"compact", `{"model":"m","tools":[{"type":"namespace","tools":[{"type":"function","parameters":{"properties":{"file_id":{"type":"string"}}}}]},{"type":"shell","environment":{"type":"local"}}]}`, "m", NoLimit, false, "", ""},
 		{"compact", `{"model":"m","input":[{"role":"user","content":[{"type":"input_image","image_url":"data:image/png;base64,aa"}]},{"type":"function_call","arguments":"{\"file_id\":1}"}]}`, "m", NoLimit, false, "", ""},
 		{"chat", `{"model":"m","messages":[{"content":[{"image_url":{"url":"data:x"}}]}],"service_tier":"flex"}`, "m", NoLimit, false, "", ""},
+		{"chat", `{"model":"m","modalities":["text"],"audio":null}`, "m", NoLimit, false, "", ""},
+		{"generate", `{"generationConfig":{"responseModalities":["TEXT"]},"contents":[{"parts":[{"inlineData":{"mimeType":"image/png","data":"aa"}}]}]}`, "gemini-2.5-pro", NoLimit, false, "", ""},
 		{"generate", `{"tools":[{"functionDeclarations":[{"parameters":{"properties":{"fileData":{}}}}]},{"googleSearch":null}],"contents":[{"parts":[{"functionCall":{"args":{"fileData":1}}}]}]}`, "gemini-2.5-pro", NoLimit, false, "", ""},
 	} {
 		r, err := read(t, tt.api, tt.body)
@@ -151,6 +153,14 @@ func TestRefused(t *testing.T) {
 		{"generate", `{"tools":{"urlContext":{}}}`, 403, "hosted tools (urlContext)"},
 		{"generate", `{"contents":[{"parts":[{"file_data":{"file_uri":"https://x"}}]}]}`, 403, "addresses"},
 		{"generate", `{"cached_content":"c"}`, 403, "stored input"},
+		{"chat", `{"model":"m","modalities":["text","audio"]}`, 403, "sound or images as answers (modalities)"},
+		{"chat", `{"model":"m","audio":{"voice":"a","format":"wav"}}`, 403, "sound (audio)"},
+		{"chat", `{"model":"m","messages":[{"content":[{"type":"input_audio","input_audio":{"data":"aa"}}]}]}`, 403, "sound (input_audio)"},
+		{"responses", `{"model":"m","input":[{"role":"user","content":[{"type":"input_audio","input_audio":{"data":"aa"}}]}]}`, 403, "sound (input_audio)"},
+		{"generate", `{"generationConfig":{"responseModalities":["TEXT","AUDIO"]}}`, 403, "sound or images as answers"},
+		{"generate", `{"generation_config":{"response_modalities":["IMAGE"]}}`, 403, "sound or images as answers"},
+		{"generate", `{"generationConfig":{"speechConfig":{}}}`, 403, "sound (speechConfig)"},
+		{"generate", `{"contents":[{"parts":[{"inline_data":{"mime_type":"Audio/wav","data":"aa"}}]}]}`, 403, "sound (inlineData"},
 		{"generate", `{"generationConfig":{},"generation_config":{}}`, 400, "both generationConfig and generation_config"},
 		{"generate", `{"generationConfig":{"candidateCount":2}}`, 400, "candidateCount"},
 		{"generate", `{"generationConfig":[]}`, 400, "no object"},
