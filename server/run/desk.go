@@ -104,7 +104,7 @@ type Observation struct {
 	Took                time.Duration // with Ended: the duration of its last attempt
 
 	// These are of a request to a model that a gateway has carried. With Model, they tell of it.
-	Model  string // as the run named it
+	Model  string // as the table of prices names it, or else the run
 	Priced bool   // the model has a price, and so its name is no stranger's
 	Tokens task.Tokens
 	Failed bool          // the provider did not answer

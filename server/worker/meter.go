@@ -142,7 +142,7 @@ func (m *meter) judged(v verdict) verdict {
 func (m *meter) Settled(model string, priced bool, used metering.Use, call task.Call) {
 	m.attempt.manager.cfg.Observe(run.Observation{
 		Factory: m.attempt.factory, Automation: m.attempt.automation, Used: store.Spending{Tokens: used.Tokens.Total(), CostUSD: used.USD},
-		Model: model, Priced: priced, Tokens: used.Tokens, Failed: call.Failed(), First: call.First,
+		Model: m.Prices.Name(model), Priced: priced, Tokens: used.Tokens, Failed: call.Failed(), First: call.First,
 	})
 }
 

@@ -152,6 +152,26 @@ func TestMeter(t *testing.T) {
 	}
 }
 
+// TestMeterNames: metrics have the name that the table of prices has, because a run can name versions without end
+// (SPEC 27.3).
+func TestMeterNames(t *testing.T) {
+	w := newWorld(t)
+	var mu sync.Mutex
+	var seen []string
+	cfg := run.Config{MaxRuns: 1, Observe: func(o run.Observation) {
+		mu.Lock()
+		defer mu.Unlock()
+		if o.Model != "" {
+			seen = append(seen, fmt.Sprint(o.Model, o.Priced))
+		}
+	}}
+	w.wants(w.finished(w.enqueue(metered(t, w, &provider{}, cfg, factory.Budget{USD: 5}, 1, "dear-20991231-latest", "500"))), store.Succeeded, "")
+	w.stop()
+	if fmt.Sprint(seen) != "[deartrue]" {
+		t.Errorf("observed %v", seen)
+	}
+}
+
 // TestMeterTogether: requests at the same time do not cross a budget together: what does not fit is
 // refused, and the run FAILS with the reason (SPEC 25.2).
 func TestMeterTogether(t *testing.T) {

@@ -215,16 +215,19 @@ var variant = regexp.MustCompile(`(-20\d{6}|-20\d\d-\d\d-\d\d|-latest|\[1m\])$`)
 
 // Of is the price of a model by its name in requests, with or without a version by day; nil if
 // it has none.
-func (t *Table) Of(model string) *Price {
-	for {
-		if p, is := t.models[model]; is {
-			return p
+func (t *Table) Of(model string) *Price { return t.models[t.Name(model)] }
+
+// Name is what the table calls a model, whatever its version by day; the model's own name if it is not there.
+func (t *Table) Name(model string) string {
+	for name := model; ; {
+		if _, is := t.models[name]; is {
+			return name
 		}
-		short := variant.ReplaceAllString(model, "")
-		if short == model {
-			return nil
+		short := variant.ReplaceAllString(name, "")
+		if short == name {
+			return model
 		}
-		model = short
+		name = short
 	}
 }
 
