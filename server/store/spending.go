@@ -238,7 +238,10 @@ type Spent struct {
 	Spending
 }
 
-const pullsOf = " FROM artifacts WHERE run_id = runs.id AND type = 'PULL_REQUEST'"
+// pullsOf are the pull requests of a run that no earlier run of the factory has left: a follow-up may leave the
+// same link.
+const pullsOf = ` FROM artifacts a WHERE a.run_id = runs.id AND a.type = 'PULL_REQUEST' AND NOT EXISTS (SELECT 1 FROM artifacts b JOIN runs o ON o.id = b.run_id
+	WHERE b.url = a.url AND b.url <> '' AND b.run_id < a.run_id AND b.type = 'PULL_REQUEST' AND o.factory = runs.factory)`
 
 // Spent sums what the runs that ended in a time used and left, of a factory, or of all if it is empty. It
 // reads all these runs.
@@ -250,7 +253,7 @@ func (s *Usage) Spent(ctx context.Context, since, until time.Time, factory strin
 		return r, err
 	}, `SELECT factory, automation, person, creator_name, creator_kind,
 		coalesce((SELECT min(s.subject) FROM subjects s WHERE s.id = runs.id), subject) AS about, count(*), sum(CASE WHEN state = 'SUCCEEDED' THEN 1 ELSE 0 END),
-		sum((SELECT count(DISTINCT url)`+pullsOf+`)), sum((SELECT count(DISTINCT url)`+pullsOf+` AND outcome IN ('merged', 'merged_with_changes'))), sum((SELECT count(DISTINCT url)`+pullsOf+` AND outcome = 'merged')), sum(tokens), sum(cost_micros)
+		sum((SELECT count(DISTINCT a.url)`+pullsOf+`)), sum((SELECT count(DISTINCT a.url)`+pullsOf+` AND a.outcome IN ('merged', 'merged_with_changes'))), sum((SELECT count(DISTINCT a.url)`+pullsOf+` AND a.outcome = 'merged')), sum(tokens), sum(cost_micros)
 		FROM runs WHERE `+ended+` AND updated_at >= $1 AND updated_at <= $2 AND ($3 = '' OR factory = $3)
 		GROUP BY factory, automation, person, creator_name, creator_kind, about`, micros(since), micros(until), factory)
 }

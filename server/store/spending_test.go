@@ -2,6 +2,7 @@ package store
 
 import (
 	"errors"
+	"maps"
 	"testing"
 	"time"
 
@@ -53,5 +54,40 @@ func TestSpending(t *testing.T) {
 	var oldest int64
 	if check(t, s.Read.QueryRowContext(ctx, "SELECT min(day) FROM spending").Scan(&oldest)); oldest <= old {
 		t.Errorf("the spending of day %d is kept", oldest)
+	}
+}
+
+// TestSpentPullRequests: a pull request of which several runs left the link counts once, as one that the first of
+// them opened, and so does its merge (SPEC 27.1).
+func TestSpentPullRequests(t *testing.T) {
+	s, ctx := open(t), t.Context()
+	for _, identity := range []string{"1", "2"} {
+		must[Recorded](t)(s.Deliveries.Record(ctx, delivery(identity, "{}", "fix", "else")))
+	}
+	other := delivery("other", "{}", "fix")
+	other.Factory, other.Runs[0].Factory = "other", "other"
+	must[Recorded](t)(s.Deliveries.Record(ctx, other))
+	for _, l := range s.claimed(t) {
+		for _, url := range []string{"https://example.com/acme/app/pull/1", "https://example.com/acme/app/pull/1", "https://example.com/acme/app/pull/2"} {
+			must[Artifact](t)(s.Artifacts.KeepLink(ctx, l, Artifact{Type: "PULL_REQUEST", URL: url}))
+		}
+		check(t, s.Leases.Finish(ctx, l, Succeeded, "", nil))
+	}
+	check(t, s.Do(ctx, func(tx *engine.Tx) error {
+		return s.Artifacts.became(tx, "default", PullState{"https://example.com/acme/app/pull/2", "merged"})
+	}))
+	got := make(map[string]int64)
+	for _, of := range must[[]Spent](t)(s.Usage.Spent(ctx, s.at.Add(-time.Hour), s.at.Add(time.Hour), "")) {
+		got[of.Factory+" runs"] += of.Runs
+		got[of.Factory+" opened"] += of.PullRequests
+		got[of.Factory+" merged"] += of.Merged
+		got[of.Factory+" unchanged"] += of.Unchanged
+	}
+	want := map[string]int64{
+		"default runs": 4, "default opened": 2, "default merged": 1, "default unchanged": 1,
+		"other runs": 1, "other opened": 2, "other merged": 0, "other unchanged": 0,
+	}
+	if !maps.Equal(got, want) {
+		t.Errorf("%v, want %v", got, want)
 	}
 }
