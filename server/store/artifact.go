@@ -127,9 +127,15 @@ func (s *Artifacts) insert(tx *engine.Tx, a *Artifact) error {
 	if a.ID == 0 {
 		a.ID = ArtifactID(tx.NextID())
 	}
-	return tx.Exec(`INSERT INTO artifacts (id, run_id, type, name, url, media_type, size, file, sum, created_at)
+	err := tx.Exec(`INSERT INTO artifacts (id, run_id, type, name, url, media_type, size, file, sum, created_at)
 		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)`,
 		a.ID, a.RunID, a.Type, a.Name, a.URL, a.MediaType, a.Size, a.file, a.Sum[:], micros(a.CreatedAt))
+	if err != nil || a.URL == "" {
+		return err
+	}
+	// Another run may have left the link of the same pull request, of which a delivery has told since.
+	return tx.Exec(`UPDATE artifacts SET outcome = coalesce((SELECT b.outcome FROM artifacts b JOIN runs o ON o.id = b.run_id JOIN runs r ON r.id = $1
+		WHERE b.url = $2 AND b.url <> '' AND b.type = 'PULL_REQUEST' AND b.outcome <> '' AND o.factory = r.factory ORDER BY b.id LIMIT 1), '') WHERE id = $3 AND type = 'PULL_REQUEST'`, a.RunID, a.URL, a.ID)
 }
 
 // MergedWithChanges is the Artifact.Outcome of a pull request into which a person put commits before its merge.

@@ -29,6 +29,16 @@ func TestMergedStays(t *testing.T) {
 			t.Errorf("%s: it is %s, want %s", c[0], is.Outcome, c[1])
 		}
 	}
+	// A later run that leaves the same link knows, and a file of that name does not.
+	_, _, err = s.Runs.Create(ctx, NewRun{Factory: "default", Source: SourceAPI, SpecHash: hash, Spec: data}, "", nil)
+	check(t, err)
+	lease = must[[]Lease](t)(s.Leases.Claim(ctx, Claim{Worker: "w", Most: 1, Lease: time.Minute}))[0]
+	for kind, want := range map[string]string{"PULL_REQUEST": "merged", "EXTERNAL_REFERENCE": ""} {
+		again := must[Artifact](t)(s.Artifacts.KeepLink(ctx, lease, Artifact{Type: kind, URL: url}))
+		if is := must[*Artifact](t)(s.Artifacts.Get(ctx, again.ID)); is.Outcome != want {
+			t.Errorf("a later run: %s is %q, want %q", kind, is.Outcome, want)
+		}
+	}
 }
 
 // TestArtifactFiles: a file is kept whole or not at all; what no row names is swept; what
