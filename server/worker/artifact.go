@@ -230,8 +230,9 @@ func (k *keeper) link(a event.Artifact) (event.Artifact, error) {
 	case k.count >= maxArtifacts:
 		return a, omitted(fmt.Sprintf("a run can have %d artifacts", maxArtifacts))
 	}
-	if pullRequest.MatchString(u.Path) && u.Fragment == "" { // a review or a comment has a fragment
-		a.Type = event.ArtifactPullRequest
+	if page := pullRequest.FindStringSubmatch(u.Path); page != nil && u.Fragment == "" { // a review or a comment has a fragment
+		// The page is what deliveries tell of, whatever part of it the agent names.
+		a.Type, a.URL = event.ArtifactPullRequest, (&url.URL{Scheme: u.Scheme, Host: strings.ToLower(u.Host), Path: page[1]}).String()
 	}
 	a.Name = event.Line(a.Name, maxArtifactName/4)
 	if before, ok := k.links[a.URL]; ok {
@@ -253,8 +254,8 @@ func (k *keeper) link(a event.Artifact) (event.Artifact, error) {
 }
 
 // pullRequest matches the paths of pull requests of GitHub, Gitea and Forgejo, of
-// Bitbucket and Azure DevOps, and of merge requests of GitLab.
-var pullRequest = regexp.MustCompile(`^/.+/(pull|pulls|pull-requests|pullrequest|-/merge_requests|merge_requests)/[0-9]+(/.*)?$`)
+// Bitbucket and Azure DevOps, and of merge requests of GitLab. The first part is the page.
+var pullRequest = regexp.MustCompile(`^(/.+?/(?:pull|pulls|pull-requests|pullrequest|-/merge_requests|merge_requests)/[0-9]+)(?:/.*)?$`)
 
 // plainName tells whether a name is fit for a file and for a terminal.
 func plainName(name string) bool {
