@@ -217,6 +217,9 @@ func (s *Service) Receive(ctx context.Context, req *Request) Answer {
 		a.stale, a.kept = false, nil
 		answer, ok = s.decide(ctx, a)
 	}
+	if a.counted && answer.Entry == 0 { // nothing was taken: whoever sends it again finds the rate as it was
+		s.rates.refund(a.hook.UID)
+	}
 	seen := Observation{Status: answer.Status, Outcome: answer.Outcome, Reason: answer.Reason, Took: s.cfg.Now().Sub(a.at)}
 	if ok {
 		seen.Factory, seen.Webhook = a.hook.Factory, a.hook.Def.Name
@@ -583,7 +586,6 @@ func (s *Service) recorded(ctx context.Context, a *incoming, err error) (Answer,
 		a.stale = true
 		return Answer{}, false
 	case errors.As(err, &fast):
-		s.rates.refund(a.hook.UID) // the delivery was not accepted
 		return Answer{Status: http.StatusTooManyRequests, RetryAfter: retryAfter(fast.Wait), Reason: ReasonRate}, false
 	}
 	return s.unrecorded(ctx, err), false

@@ -235,6 +235,34 @@ func TestRate(t *testing.T) {
 	}
 }
 
+// TestRateUnrecorded: what is answered 503 takes nothing of the rate, so that the sender can send it again
+// (SPEC 5.4, 5.8).
+func TestRateUnrecorded(t *testing.T) {
+	for _, shared := range []bool{false, true} {
+		f := newFixture(t)
+		f.start(Config{RateLimit: 2, Shared: shared})
+		send := func(n, status int) {
+			t.Helper()
+			if a := f.Receive(t.Context(), request("token", fmt.Sprint(n), bearer()...)); a.Status != status {
+				t.Errorf("shared %v: %d is answered %+v, not %d", shared, n, a, status)
+			}
+		}
+		queue := func(most int64) {
+			if err := f.store.Runs.LimitQueue(t.Context(), most); err != nil {
+				t.Fatal(err)
+			}
+		}
+		queue(1)
+		send(1, http.StatusAccepted)
+		for n := range 4 { // the queue is full
+			send(2+n, http.StatusServiceUnavailable)
+		}
+		queue(0)
+		send(2, http.StatusAccepted)
+		send(3, http.StatusTooManyRequests)
+	}
+}
+
 // TestFailures (R13): failed authentication has its own budget, per webhook and
 // address; the right credential always passes (SPEC 5.8).
 func TestFailures(t *testing.T) {

@@ -89,8 +89,7 @@ func (r *rates) admit(uid string, now time.Time) (wait time.Duration, ok bool) {
 	return entry.log.admit(now, r.limit)
 }
 
-// refund takes back the newest delivery of a webhook, because the store refused it after other
-// servers' deliveries.
+// refund takes back the newest delivery of a webhook, because nothing was recorded of it.
 func (r *rates) refund(uid string) {
 	r.mu.Lock()
 	entry := r.logs[uid]
