@@ -359,8 +359,8 @@ func (x *exchange) pass(to *url.URL, body io.Reader, size int64) {
 	out.Header = kept(x.r.Header, notSent)
 	maps.DeleteFunc(out.Header, func(name string, _ []string) bool {
 		same := http.CanonicalHeaderKey(strings.ReplaceAll(name, "_", "-")) // for a service that gets headers as variables
-		own := func(not string) bool { return strings.EqualFold(not, same) }
-		return strings.HasPrefix(same, "X-Forwarded-") || same != name && slices.ContainsFunc(slices.AppendSeq(slices.Clip(notSent), maps.Keys(x.Header)), own)
+		own := func(not string) bool { return strings.EqualFold(strings.ReplaceAll(not, "_", "-"), same) }
+		return strings.HasPrefix(same, "X-Forwarded-") || slices.ContainsFunc(slices.AppendSeq(slices.Clip(notSent), maps.Keys(x.Header)), own)
 	})
 	if x.format != nil {
 		for _, name := range x.format.Keys {

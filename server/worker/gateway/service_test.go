@@ -217,6 +217,21 @@ func TestServiceAddsCredential(t *testing.T) {
 			t.Errorf("the header %s is passed on", name)
 		}
 	}
+	own := startServices(t, func(s *task.Service) {
+		if s.Name == "app" {
+			s.Header = map[string]secret.Value{"X_Own-Key": secret.New(serviceKey)}
+		}
+	})
+	own.answer = func(http.ResponseWriter, *http.Request) {}
+	if _, _, err := own.send("GET", appPath+"/issues/1", "", "X-Own-Key", "mine", "X_Own_Key", "mine", "X_own-Key", "mine"); err != nil {
+		t.Fatal(err)
+	}
+	asked, _ = own.seen()
+	for name, values := range asked[0].Header {
+		if slices.Contains(values, "mine") {
+			t.Errorf("the header %s of the run goes beside that of the service", name)
+		}
+	}
 }
 
 // TestServiceBounds: a run reaches the listed methods and paths, however it writes others.
