@@ -66,7 +66,7 @@ type Call struct {
 }
 
 // Failed tells whether the provider did not answer.
-func (c *Call) Failed() bool { return c.Status == 0 || c.Status >= http.StatusBadRequest }
+func (c *Call) Failed() bool { return c.Status == 0 || c.Status >= http.StatusMultipleChoices }
 
 // Grants are for a gateway that cannot ask the Meter for each request, because it is in a pod. It counts
 // by itself within what it is granted, and tells what it has counted.

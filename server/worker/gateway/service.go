@@ -278,7 +278,7 @@ func (x *exchange) settle() {
 	if x.counter != nil {
 		x.call.Used, x.call.Complete = x.counter.Usage(), x.counter.Complete()
 	}
-	x.call.Unsent = !x.connected.Load() || x.call.Status >= http.StatusBadRequest
+	x.call.Unsent = !x.connected.Load() || x.call.Status >= http.StatusMultipleChoices
 	x.reserved.Settle(x.call)
 }
 

@@ -426,6 +426,11 @@ func TestModelFailures(t *testing.T) {
 			}, hello, nil, 401, "invalid x-api-key [redacted]", "answers 401", func(c task.Call) bool { return c.Unsent },
 		},
 		{
+			"moved", func(rw http.ResponseWriter, r *http.Request) {
+				http.Redirect(rw, r, "https://evil.example/", http.StatusPermanentRedirect)
+			}, hello, nil, 502, "api_error", "answers with the status 308", func(c task.Call) bool { return c.Unsent && c.Failed() },
+		},
+		{
 			"cut in the middle", func(rw http.ResponseWriter, _ *http.Request) {
 				begin(rw)
 				panic(http.ErrAbortHandler)
