@@ -204,9 +204,9 @@ type exchange struct {
 	connected atomic.Bool
 }
 
-// refuse answers a request that is not passed on.
+// refuse answers a request that is not passed on. However many the run sends, there is room to tell of its providers.
 func (x *exchange) refuse(no *wire.Refusal) {
-	x.told.add(fmt.Sprintf("the gateway does not pass on a request to %s: %s", x.shown(), no.Reason))
+	x.told.upTo(mostTold/2, fmt.Sprintf("the gateway does not pass on a request to %s: %s", x.shown(), no.Reason))
 	x.fail(no.Status, no.Reason)
 }
 
@@ -537,11 +537,14 @@ type tellings struct {
 // mostTold is how many different texts of a run are told.
 const mostTold = 256
 
-func (t *tellings) add(text string) {
+func (t *tellings) add(text string) { t.upTo(mostTold, text) }
+
+// upTo is add while so many different texts are not told yet. Then it tells once that there are more.
+func (t *tellings) upTo(most int, text string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if _, known := t.known[text]; !known && len(t.known) == mostTold {
-		return
+	if _, known := t.known[text]; !known && len(t.known) >= most {
+		text = fmt.Sprintf("the transcript leaves out further messages of the gateway, after %d different ones", most)
 	}
 	t.known[text]++
 	switch n := t.known[text]; n {

@@ -549,6 +549,26 @@ func TestTellings(t *testing.T) {
 	if len(told) > mostTold+10 {
 		t.Errorf("%d texts are told", len(told))
 	}
+	if last := told[len(told)-4]; !strings.Contains(last, "leaves out further messages") {
+		t.Errorf("in place of the others it is told: %q", last)
+	}
+}
+
+// TestTellsOfProvider: what a run does wrong itself takes the place of nothing that a provider says (SPEC 25.1).
+func TestTellsOfProvider(t *testing.T) {
+	w := startServices(t)
+	w.answer = func(rw http.ResponseWriter, _ *http.Request) { http.Error(rw, `{"type":"error"}`, 529) }
+	for i := range mostTold + 10 {
+		if _, _, err := w.send("GET", fmt.Sprint(appPath, "/no/", i), ""); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, _, err := w.send("POST", modelPath, hello); err != nil {
+		t.Fatal(err)
+	}
+	if _, told := w.seen(); !strings.Contains(told, "answers 529") || !strings.Contains(told, "leaves out further messages") {
+		t.Errorf("the transcript is told %.300q", told)
+	}
 }
 
 func TestServiceRefused(t *testing.T) {
