@@ -108,10 +108,15 @@ func (s *Runs) personal(tx *engine.Tx, r *NewRun, freed ...int64) (g *guard, why
 	if most == 0 && r.Approval != nil && r.Approval.Outsider {
 		most = outsiderRuns
 	}
-	if most == 0 || r.Person == "" || r.RetryOf != 0 {
+	if r.Person == "" || r.RetryOf != 0 {
 		return nil, "", nil
 	}
-	g, err = s.guardOf(tx, startsOf{Pausable{KindAutomation, r.Factory, r.Automation}, personKey(r.Person)})
+	of := startsOf{Pausable{KindAutomation, r.Factory, r.Automation}, personKey(r.Person)}
+	if most == 0 { // nobody counts it: with a limit later, the runs are read again
+		delete(s.groups.guards, of)
+		return nil, "", nil
+	}
+	g, err = s.guardOf(tx, of)
 	if err != nil {
 		return nil, "", err
 	}
@@ -159,10 +164,10 @@ func (s *Runs) guarded(tx *engine.Tx, r *NewRun, freed ...int64) (starts bool, e
 	most := r.MaxPerHour
 	most = cmp.Or(most, s.maxPerHour.Load())
 	g := &guard{}
-	if most > 0 { // else nobody counts them, however many there are
-		if g, err = s.guardOf(tx, startsOf{Pausable: what}); err != nil {
-			return false, err
-		}
+	if most <= 0 { // nobody counts it: with a limit later, the runs are read again
+		delete(s.groups.guards, startsOf{Pausable: what})
+	} else if g, err = s.guardOf(tx, startsOf{Pausable: what}); err != nil {
+		return false, err
 	}
 	now := micros(s.Now())
 	g.forget(now)

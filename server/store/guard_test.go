@@ -269,3 +269,19 @@ func TestGuardRaised(t *testing.T) {
 		}
 	}
 }
+
+// TestGuardSetAgain: runs that started while there was no limit count towards one that comes back within the hour.
+func TestGuardSetAgain(t *testing.T) {
+	for _, limits := range []NewRun{{MaxPerHour: 3}, {MaxPerPerson: 3, Person: "github:ada 1"}} {
+		s := open(t)
+		unlimited := NewRun{Person: limits.Person}
+		for _, rule := range []NewRun{limits, unlimited, unlimited} {
+			if s.about(t, rule) == 0 {
+				t.Fatalf("%+v starts nothing", rule)
+			}
+		}
+		if id := s.about(t, limits); id != 0 {
+			t.Errorf("a fourth run within an hour: %s", s.shown(t, nil, id))
+		}
+	}
+}
