@@ -56,7 +56,8 @@ func parse(value string) (id traceID, parent spanID, ok bool) {
 	}
 	_, err := hex.Decode(id[:], []byte(parts[1]))
 	_, failed := hex.Decode(parent[:], []byte(parts[2]))
-	if err != nil || failed != nil || id == (traceID{}) || parent == (spanID{}) {
+	flags, odd := hex.DecodeString(parts[0] + parts[3])
+	if err != nil || failed != nil || odd != nil || len(flags) != 2 || id == (traceID{}) || parent == (spanID{}) {
 		return traceID{}, spanID{}, false
 	}
 	return id, parent, true

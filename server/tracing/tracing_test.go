@@ -206,6 +206,7 @@ func TestParse(t *testing.T) {
 		"": false, "00": false, "ff-" + id + "-" + parent + "-01": false, "00-" + id + "-" + parent + "-01-more": false,
 		"00-" + strings.Repeat("0", 32) + "-" + parent + "-01": false, "00-" + id + "-0000000000000000-01": false,
 		"00-" + strings.ToUpper(id) + "-" + parent + "-01": false, "00-" + id[:31] + "x-" + parent + "-01": false, "00-" + id + id + "-" + parent + "-01": false,
+		"00-" + id + "-" + parent + "-": false, "00-" + id + "-" + parent + "-0x": false, "00-" + id + "-" + parent + "-010": false, "0x-" + id + "-" + parent + "-01": false,
 	} {
 		if got, _, ok := parse(value); ok != want || ok == (got == traceID{}) {
 			t.Errorf("%q: %v", value, ok)
