@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -113,6 +114,9 @@ func toCollector(version string) (*collector, error) {
 			return nil, fmt.Errorf("OTEL_EXPORTER_OTLP_%s does nothing here: put the certificate where the system looks, or a collector on this machine", name)
 		}
 	}
+	if s := os.Getenv("OTEL_TRACES_SAMPLER"); s != "" && !strings.HasSuffix(s, "always_on") {
+		return nil, fmt.Errorf("OTEL_TRACES_SAMPLER is %s: every run is traced here. A collector can take a part; OTEL_TRACES_EXPORTER=none turns traces off", s)
+	}
 	wait := 10 * time.Second
 	if ms, err := strconv.Atoi(setting("TIMEOUT")); err == nil && ms > 0 {
 		wait = time.Duration(ms) * time.Millisecond
@@ -153,7 +157,10 @@ func pairs(list string, add func(name, value string)) error {
 	return nil
 }
 
-// send sends spans. What the collector does not want for good is dropped.
+// errRefused is the error of what the collector refuses, however often it is sent.
+var errRefused = errors.New("it is refused for good")
+
+// send sends spans.
 func (c *collector) send(ctx context.Context, spans []span) error {
 	type object = map[string]any
 	body, err := json.Marshal(object{"resourceSpans": []object{{
@@ -174,6 +181,10 @@ func (c *collector) send(ctx context.Context, spans []span) error {
 	}
 	defer func() { _ = resp.Body.Close() }()
 	said, _ := io.ReadAll(io.LimitReader(resp.Body, 300))
+	switch resp.StatusCode {
+	case http.StatusBadRequest, http.StatusRequestEntityTooLarge, http.StatusUnprocessableEntity:
+		return fmt.Errorf("%w: %s: %.300s", errRefused, resp.Status, said)
+	}
 	if resp.StatusCode/100 != 2 {
 		return fmt.Errorf("it answered %s: %.300s", resp.Status, said)
 	}

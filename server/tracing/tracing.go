@@ -14,6 +14,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
 	"time"
 
 	"triphammer/server/store"
@@ -95,7 +96,7 @@ func (t *Teller) tell(ctx context.Context, from time.Time, send func(context.Con
 		if err != nil {
 			return to, err
 		}
-		var spans []span
+		var traces [][]span
 		upTo, settled := to, true
 		for _, r := range runs {
 			if settled = r.FinishedAt.Before(t.Now().Add(-settle)); !settled {
@@ -108,16 +109,37 @@ func (t *Teller) tell(ctx context.Context, from time.Time, send func(context.Con
 			if err != nil && !errors.Is(err, store.ErrDamaged) {
 				return to, err
 			}
-			spans = append(spans, of...)
-		}
-		if len(spans) > 0 {
-			if err := send(ctx, spans); err != nil {
-				return to, err
+			if len(of) > 0 {
+				traces = append(traces, of)
 			}
+		}
+		if err := t.sendAll(ctx, traces, send); err != nil {
+			return to, err
 		}
 		if to = upTo; !settled || len(runs) < most {
 			return to, nil
 		}
 		q.After = q.Cursor(runs[most-1])
 	}
+}
+
+// sendAll sends traces at once. If the collector refuses that, because it is too large for it, each trace is
+// sent alone, and a trace that is refused even then is left out.
+func (t *Teller) sendAll(ctx context.Context, traces [][]span, send func(context.Context, []span) error) error {
+	if len(traces) == 0 {
+		return nil
+	}
+	err := send(ctx, slices.Concat(traces...))
+	if !errors.Is(err, errRefused) {
+		return err
+	}
+	for _, one := range traces {
+		switch err := send(ctx, one); {
+		case errors.Is(err, errRefused):
+			t.Logger.Error("the collector of traces refuses a trace, which is left out", "trace", one[0].TraceID, "error", err)
+		case err != nil:
+			return err
+		}
+	}
+	return nil
 }
