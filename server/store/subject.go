@@ -17,8 +17,7 @@ import (
 // writes signed bodies too.
 type Subjects struct {
 	*db
-	upTo    int64 // of Index alone: up to this id, everything is in it
-	written int64 // of Index alone: what the store knows of upTo
+	upTo int64 // of Index alone: up to this id, everything is in it
 }
 
 // Subject is a thing in a factory that events are about, and what came of them as far as it is kept.
@@ -79,7 +78,6 @@ func (s *Subjects) Index(ctx context.Context, of Tells) error {
 		if s.upTo, err = strconv.ParseInt(strings.Join(append(text, "0")[:1], ""), 10, 64); err != nil {
 			return err
 		}
-		s.written = s.upTo
 	}
 	rest := time.Duration(subjectsWait)
 	for read := 0; s.upTo < to; {
