@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"net/http"
 	"net/url"
 	"slices"
@@ -220,13 +219,9 @@ func (s *Start) remote(r Request) []factory.MCPServer {
 			return v, ok
 		}
 		isSecret := func(name string) bool { _, ok := value(name); return ok }
-		added, kept := make(map[string]secret.Value), make(map[string]string)
+		added := make(map[string]secret.Value) // also those without a secret: of a run, the gateway passes on no Authorization
 		var secrets []string
 		for header, text := range m.Headers {
-			if !slices.ContainsFunc(names(text), isSecret) {
-				kept[header] = text
-				continue
-			}
 			secrets = append(secrets, slices.DeleteFunc(names(text), func(name string) bool { return !isSecret(name) })...)
 			added[header] = secret.New(strings.TrimSpace(rewrite(text, func(name string) string {
 				if v, ok := value(name); ok {
@@ -236,7 +231,7 @@ func (s *Start) remote(r Request) []factory.MCPServer {
 			})))
 		}
 		address := rewrite(m.URL, func(name string) string { return s.Env[name] })
-		if len(added) == 0 || slices.ContainsFunc(names(m.URL), isSecret) || checkAddress(address) != nil {
+		if len(secrets) == 0 || slices.ContainsFunc(names(m.URL), isSecret) || checkAddress(address) != nil {
 			continue
 		}
 		slices.Sort(secrets)
@@ -246,9 +241,6 @@ func (s *Start) remote(r Request) []factory.MCPServer {
 		}
 		s.Services = append(s.Services, to)
 		m.URL, m.Headers = "${"+s.derived(to.Address())+"}", nil
-		if len(kept) > 0 {
-			m.Headers = maps.Clone(kept)
-		}
 		all[i] = m
 	}
 	return all
