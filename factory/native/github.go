@@ -185,20 +185,30 @@ var githubRepo = ofSite(at("repository.html_url"), at("repository.full_name"), "
 func githubNumber(places ...string) Source { return thing(githubRepo, "#", first(places...)) }
 
 // githubCommit is what a check is about: the pull request, if it names exactly one of the same
-// repository, or else the commit. A fork's checks name pull requests of the repository that it was made from.
+// repository, or else the commit.
 func githubCommit(object string) Source {
+	return either(thing(githubRepo, "#", githubPulls(object, false)), thing(githubRepo, "@", at(object+".head_sha")))
+}
+
+// githubPulls are the pull requests of its own repository that a check names. A fork's checks name those of the
+// repository that it was made from, too. unsaid takes all if the payload does not say whose they are.
+func githubPulls(object string, unsaid bool) Source {
 	number, base, own := at(object+".pull_requests[].number"), at(object+".pull_requests[].base.repo.id"), at("repository.id")
-	pull := Source{Doc: number.Doc, places: slices.Concat(number.places, base.places, own.places), read: func(p *Payload) []string {
+	return Source{Doc: number.Doc, places: slices.Concat(number.places, base.places, own.places), read: func(p *Payload) (mine []string) {
 		numbers, bases := number.values(p), base.values(p)
-		var mine []string
+		if len(bases) != len(numbers) {
+			if unsaid {
+				mine = numbers
+			}
+			return mine
+		}
 		for i, of := range bases {
-			if len(bases) == len(numbers) && of == one(own, p) { // else it is not known which is whose
+			if of == one(own, p) {
 				mine = append(mine, numbers[i])
 			}
 		}
 		return mine
 	}}
-	return either(thing(githubRepo, "#", pull), thing(githubRepo, "@", at(object+".head_sha")))
 }
 
 // githubPerson is the sender of an event. What it may do at a repository stands in the payload only as far as
@@ -321,7 +331,7 @@ func githubPull(name, doc string, labels Key, when ...Condition) *Event {
 // githubChecks is an event of continuous integration. Its payload has only the numbers of pull
 // requests, so the API is asked for their labels and authors.
 func githubChecks(name, doc, object string, more ...Key) *Event {
-	pulls := []Source{at("repository.full_name"), at(object + ".pull_requests[].number")}
+	pulls := []Source{at("repository.full_name"), githubPulls(object, true)}
 	return &Event{
 		Name: name, Doc: doc,
 		In: [][]Condition{{githubEvent(object), githubAction("completed")}},

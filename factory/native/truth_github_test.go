@@ -133,6 +133,8 @@ var githubTruths = map[string][]verdict{
 	"check_suite_completed": {
 		yes("an outcome", "conclusions=FAILURE; branches=retry-captures"),
 		yes("the author of its pull request", "authors=ada", "?pull_request_authors=Ada"),
+		yes("of a pull request of the repository", "authors=ada", "?pull_request_authors=Ada", "repository.id=7", `check_suite.pull_requests.0.base={"repo":{"id":7}}`),
+		no("of a pull request of another repository", "authors=ada", "?pull_request_authors=Ada", "repository.id=7", `check_suite.pull_requests.0.base={"repo":{"id":8}}`),
 		no("another outcome", "conclusions=success"),
 		no("only requested", "", "action=requested"),
 		no("another branch", "branches=main"),
