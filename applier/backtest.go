@@ -296,9 +296,12 @@ func (w *Webhook) starts(d match.Delivery, waits map[string]bool) (subjects map[
 			continue
 		}
 		def := w.Automations[m.Candidate].Def
-		subjects[def.Name] = m.Subject
+		waiting := def.Approval.Start || m.Outsider
+		if subjects[def.Name] = m.Subject; waiting && m.Subject != "" { // it gives way to the same person alone
+			subjects[def.Name] += "\x00" + m.Person
+		}
 		if waits != nil {
-			waits[def.Name] = def.Approval.Start || m.Outsider
+			waits[def.Name] = waiting
 		}
 	}
 	return subjects, len(questions) > 0, nil

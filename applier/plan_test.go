@@ -261,11 +261,13 @@ func TestBackTestWaits(t *testing.T) {
 	}
 	cfg.Live.Swap(revision(t, "webhooks/hook.yaml", hook, "automations/a.md", automation("")))
 	for keys, want := range map[string]string{
-		"startedBy: [ada]\n":                                 "1, 0 wait; ",
-		"startedBy: [ada]\napproval: [outsiders]\n":          "3, 2 wait; ",
-		"approval: [start]\n":                                "4, 4 wait; ",
-		"startedBy: [ada, write]\napproval: [outsiders]\n":   "1, 0 wait; of up to 2 more, the sender was not asked",
-		"startedBy: [write]\napproval: [start, outsiders]\n": "0, 0 wait; of up to 3 more, the sender was not asked",
+		"startedBy: [ada]\n":                                     "1, 0 wait; ",
+		"startedBy: [ada]\napproval: [outsiders]\n":              "3, 2 wait; ",
+		"settle: 30s\n":                                          "1, 0 wait; ",
+		"startedBy: [ada]\napproval: [outsiders]\nsettle: 30s\n": "3, 2 wait; ",
+		"approval: [start]\n":                                    "4, 4 wait; ",
+		"startedBy: [ada, write]\napproval: [outsiders]\n":       "1, 0 wait; of up to 2 more, the sender was not asked",
+		"startedBy: [write]\napproval: [start, outsiders]\n":     "0, 0 wait; of up to 3 more, the sender was not asked",
 	} {
 		p, err := New(cfg).Propose(t.Context(), tree("webhooks/hook.yaml", hook, "automations/a.md", automation(keys)), 10)
 		if err != nil || p.Diagnostics.HasErrors() || len(p.BackTests) != 1 {
