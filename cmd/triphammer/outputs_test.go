@@ -178,7 +178,7 @@ func TestOutputs(t *testing.T) {
 	for _, r := range all {
 		shown := w.run("", "runs", "show", r.RunID)
 		transcript := w.run("", "runs", "logs", r.RunID)
-		for _, text := range []string{`{"ok":true}`, `addLabels: labels may not be \"other\"`, "the automation allows no \\\"close\\\"", "comment: the automation allows 1 in a run"} {
+		for _, text := range []string{`{"ok":true}`, `addLabels: labels may not be \"other\"`, "the automation allows no \\\"close\\\"", "comment: the automation allows 1 in a run, and 1 came before; write the corrected request to a new file"} {
 			if !strings.Contains(transcript, text) {
 				t.Errorf("%q is not in the transcript of %s\n%s", text, r.RunID, transcript)
 			}

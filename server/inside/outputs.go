@@ -242,7 +242,7 @@ type outputResult struct {
 func (a *asks) answer(name string, wrong error) {
 	result := outputResult{OK: wrong == nil}
 	if wrong != nil {
-		result.Error = wrong.Error()
+		result.Error = wrong.Error() + "; write the corrected request to a new file: this file is not read again"
 	}
 	data, _ := json.Marshal(result) // texts always encode
 	const temp = ".answer"
