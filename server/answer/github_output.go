@@ -38,6 +38,7 @@ type githubThing struct {
 	Page       string `json:"html_url"`
 	Body       string
 	User       githubAuthor
+	Labels     []struct{ Name string }
 }
 
 func (g *githubThing) posted() (Posted, error) {
@@ -139,7 +140,12 @@ func githubIssue(ctx context.Context, c *lookup.Client, api lookup.API, p Place,
 	if err := g.do(http.MethodPost, path+"/issues", body, &made); err != nil {
 		return Posted{}, err
 	}
-	return made.posted()
+	posted, err := made.posted()
+	// https://docs.github.com/rest/issues/issues#create-an-issue: labels of those who may not push are dropped, and nobody is told.
+	if err == nil && made.Labels != nil && len(made.Labels) == 0 && len(w.Bounds.Labels) > 0 {
+		err = lookup.Fail("its labels were not set: GitHub drops the labels of a credential that may not push", true)
+	}
+	return posted, err
 }
 
 func madeOf(made *githubThing, err error) (Posted, error) {

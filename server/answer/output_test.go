@@ -108,6 +108,10 @@ func TestPerform(t *testing.T) {
 			want: []string{`POST /repos/acme/other/issues {"body":"B","labels":["bot"],"title":"[bot] T"}`}, link: "https://x.example/5",
 		},
 		{
+			provider: "github", w: Wanted{Request: output.Request{Kind: "createIssue", Title: "T", Body: "B"}, Bounds: output.Bounds{Labels: []string{"bot"}}},
+			answers: map[string]string{"POST /repos/acme/app/issues": `{"number":5,"html_url":"https://x.example/5","labels":[]}`}, want: []string{"POST"}, link: "https://x.example/5", wrong: "its labels were not set",
+		},
+		{
 			provider: "github", w: Wanted{Request: output.Request{Kind: "createIssue", Title: "T", Body: "B"}, Again: true, Marker: marker},
 			answers: map[string]string{"GET /repos/acme/app/issues": `[{"number":8,"html_url":"https://x.example/8","body":` + text("B") + `,"user":{"login":"me","id":6}},{"number":9,"html_url":"https://x.example/9","body":` + text("B") + `,"user":{"login":"me","id":5}}]`}, link: "https://x.example/9",
 		},
