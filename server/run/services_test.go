@@ -156,7 +156,7 @@ func TestServices(t *testing.T) {
 	if app.Header["Authorization"].Reveal() != "token APP-value" || work.Secrets["OWN_APP_URL"].Reveal() != app.Address() || !slices.Equal(app.Paths, []string{"/a"}) {
 		t.Errorf("%+v", app)
 	}
-	if linear.URL != mcp.URL || linear.Header["Authorization"].Reveal() != "Bearer LINEAR_KEY-value" || len(linear.Header) != 1 || !slices.Equal(linear.Paths, []string{""}) {
+	if linear.URL != mcp.URL || linear.Header["Authorization"].Reveal() != "Bearer LINEAR_KEY-value" || len(linear.Header) != 2 || linear.Header["X-Plain"].Reveal() != "p" || !slices.Equal(linear.Paths, []string{""}) {
 		t.Errorf("%+v", linear)
 	}
 	if !strings.Contains(warnings, "mcpServers.asked refers to ${LINEAR_KEY}, which this run does not have") || strings.Contains(warnings, "mcpServers.linear") {
