@@ -258,6 +258,27 @@ func TestApproveInLine(t *testing.T) {
 	}
 }
 
+// TestApprovedWaits: a run that was approved late has an older id than the run at work. It does not start beside that
+// when another one that waits is cancelled, and it starts when that has ended (SPEC 21.3).
+func TestApprovedWaits(t *testing.T) {
+	for _, rule := range []string{PerSubjectQueue, PerSubjectContinue} {
+		f := open(t)
+		id := f.blocked(t, "github:eve 7", func(r *NewRun) { r.PerSubject = rule }).RunIDs[0]
+		f.about(t, NewRun{PerSubject: rule, EndedAfter: f.at.Add(-time.Hour)})
+		leases := f.claimed(t)
+		check(t, f.decide(t, Decision{Run: id, Approve: true, Shown: ShownOf(f.approvals(t, id)...)}))
+		last := f.about(t, NewRun{PerSubject: rule, EndedAfter: f.at.Add(-time.Hour)})
+		must[*Run](t)(f.Runs.Stop(t.Context(), last, StopCancel, ""))
+		if got := f.claimed(t); len(leases) != 1 || len(got) != 0 {
+			t.Errorf("%s: claimed %v beside %v", rule, got, leases)
+		}
+		check(t, f.Leases.Finish(t.Context(), leases[0], Succeeded, "", nil))
+		if got := idsOf(f.claimed(t)); !slices.Equal(got, []RunID{id}) {
+			t.Errorf("%s: claimed %v and not %v", rule, got, id)
+		}
+	}
+}
+
 // TestApproveReplay: a replay is parallel, before and after somebody approves it (SPEC 21.3).
 func TestApproveReplay(t *testing.T) {
 	f := open(t)

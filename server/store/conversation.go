@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -176,22 +177,22 @@ func (s *Conversations) ended(tx *engine.Tx, id RunID) error {
 	return s.store.Notices.ofRun(tx, id)
 }
 
-// releaseNext releases the first run of a conversation that has not ended, if it waits for the runs
-// before it.
+// releaseNext releases the first run of a conversation that has not ended, if all that have not ended wait for
+// others. An approved run comes later than its id says, so the first one is not always the one at work.
 func (s *Conversations) releaseNext(tx *engine.Tx, conversation RunID) error {
 	var next RunID
-	var at int64
+	free := true
 	err := tx.Each(ofConversation+" ORDER BY id", []any{conversation, conversation}, func(rows *sql.Rows) (bool, error) {
 		var r RunID
 		var state RunState
-		var runAt, finished int64
-		err := rows.Scan(&r, &state, &runAt, &finished)
+		var at, finished int64
+		err := rows.Scan(&r, &state, &at, &finished)
 		if err == nil && !state.Terminal() {
-			next, at = r, runAt
+			next, free = cmp.Or(next, r), at == untilReleased && r != conversation // the first run has none before it: it waits in its line
 		}
-		return next == 0, err
+		return free, err
 	})
-	if err != nil || next == conversation || at != untilReleased { // the first run has none before it: it waits in its line
+	if err != nil || !free || next == 0 {
 		return err
 	}
 	return s.release(tx, next, conversation)

@@ -146,19 +146,19 @@ func (s *Lines) place(tx *engine.Tx, r *NewRun, delivery DeliveryID) (place, err
 // take puts a new run into its line, and cancels what its rules replace. It returns the runs
 // that were cancelled or asked to stop.
 func (s *Lines) take(tx *engine.Tx, id RunID, r *NewRun, delivery DeliveryID, p *place) (stopped []RunID, err error) {
-	err = tx.Exec("INSERT INTO lines (factory, automation, subject, delivery_id, run_id, first_at, settles_at) VALUES ($1, $2, $3, $4, $5, $6, $7)",
-		r.Factory, r.Automation, r.Subject, int64(delivery), int64(id), p.firstAt, p.settlesAt)
-	if err != nil {
-		return nil, err
-	}
 	if p.newer != 0 {
 		return []RunID{id}, s.replace(tx, id, p.newer)
 	}
-	for _, l := range p.older {
+	for _, l := range p.older { // before it is in the line itself, where it would count as at work
 		if err := s.replace(tx, l.id, id); err != nil {
 			return nil, err
 		}
 		stopped = append(stopped, l.id)
+	}
+	err = tx.Exec("INSERT INTO lines (factory, automation, subject, delivery_id, run_id, first_at, settles_at) VALUES ($1, $2, $3, $4, $5, $6, $7)",
+		r.Factory, r.Automation, r.Subject, int64(delivery), int64(id), p.firstAt, p.settlesAt)
+	if err != nil {
+		return nil, err
 	}
 	if p.before != 0 {
 		err := tx.Exec("UPDATE runs SET state = 'HELD', run_at = $1, status_message = $2 WHERE id = $3", int64(untilReleased), waitsForTurn(p.before, r.Subject), id)
@@ -246,19 +246,26 @@ func (s *Lines) leave(tx *engine.Tx, id RunID) error {
 	if err != nil || len(first) == 0 {
 		return err
 	}
-	switch f := first[0]; {
-	case f.waits() && f.conversation == f.id:
-		// What an older delivery started late is the first, and yet waits for a run that was there before.
-		ahead, err := listLined(tx, "AND l.run_id < $4 AND r.run_at <> $5 LIMIT 1", line.factory, line.automation, line.subject, f.id, int64(untilReleased))
-		if err != nil || len(ahead) > 0 {
+	if f := first[0]; f.waits() {
+		// What an older delivery started late, or what was approved late, is the first, and yet waits for the run at work.
+		atWork, err := listLined(tx, "AND r.run_at <> $4 LIMIT 1", line.factory, line.automation, line.subject, int64(untilReleased))
+		if err != nil || len(atWork) > 0 {
 			return err
+		}
+		if f.conversation != f.id { // the first run of its conversation may wait for its turn itself
+			head, err := listLined(tx, "AND l.run_id = $4", line.factory, line.automation, line.subject, f.conversation)
+			if err != nil {
+				return err
+			}
+			if len(head) == 0 {
+				return s.store.Conversations.releaseNext(tx, f.conversation)
+			}
+			f = head[0]
 		}
 		if err := s.store.Conversations.release(tx, f.id, f.id); err != nil {
 			return err
 		}
-		return s.behind(tx, first[1:], f.id, line.subject) // what an older delivery started late may have come between
-	case f.waits():
-		return s.store.Conversations.releaseNext(tx, f.conversation)
+		return s.behind(tx, first[1:], f.id, line.subject) // it may have come between
 	}
 	// Whoever waited for this run waits for the one before it now.
 	next, err := listLined(tx, "AND (l.delivery_id, l.run_id) > ($4, $5) ORDER BY l.delivery_id, l.run_id LIMIT 1", line.factory, line.automation, line.subject, delivery, id)
