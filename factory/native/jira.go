@@ -76,7 +76,7 @@ var jiraPerson = &Who{
 var jiraUser = first("user.accountId", "user.name", "comment.author.accountId", "comment.author.name")
 
 // jiraIssue is an issue, with the host of a Data Center before it.
-var jiraIssue = ofSite(at("issue.self"), at("issue.key"), "atlassian.net", "jira.com", "api.atlassian.com")
+var jiraIssue = ofSite(at("issue.self"), at("issue.key"), "atlassian.net", "atlassian.com", "jira.com")
 
 var (
 	jiraProjects = Key{Name: "project_keys", From: at("issue.fields.project.key"), Fold: strings.ToUpper}

@@ -88,6 +88,7 @@ func TestSubjects(t *testing.T) {
 		{"azure_devops", "work_item", `{"resource":{"id":7,"url":"https://tfs.acme.example/c/_apis/wit/workItems/7","fields":{"System.TeamProject":"p"}}}`, "azure_devops:tfs.acme.example/p#7"},
 		{"jira", "issue_created", `{"issue":{"self":"https://api.atlassian.com/ex/jira/1/rest/api/2/issue/1","key":"ABC-9"}}`, "jira:ABC-9"},
 		{"jira", "issue_created", `{"issue":{"self":"https://acme.atlassian.net/rest/api/2/issue/1","key":"ABC-9"}}`, "jira:ABC-9"},
+		{"jira", "issue_created", `{"issue":{"self":"https://jira.atlassian.com/rest/api/2/issue/99291","key":"JRA-20002"}}`, "jira:JRA-20002"},
 		{"jira", "issue_created", `{"issue":{"self":"https://jira.acme.example/rest/api/2/issue/1","key":"ABC-9"}}`, "jira:jira.acme.example/ABC-9"},
 	} {
 		e := Find(c.provider, c.event)
