@@ -31,13 +31,7 @@ import (
 func appWorld(t *testing.T, files map[string]string) (*world, *githubtest.Server, string) {
 	t.Helper()
 	root := t.TempDir()
-	bare := filepath.Join(root, "acme", "app.git")
-	gittest.Git(t, root, "init", "-q", "--bare", "-b", "main", bare)
-	gittest.Git(t, bare, "config", "http.receivepack", "true")
-	work := t.TempDir()
-	gittest.Git(t, work, "init", "-q", "-b", "main")
-	gittest.Git(t, work, "commit", "-q", "--allow-empty", "-m", "one")
-	gittest.Git(t, work, "push", "-q", bare, "main")
+	bare := gittest.Bare(t, root, "acme/app.git")
 	hub := githubtest.Start(t, root)
 	for name, text := range files {
 		files[name] = strings.ReplaceAll(text, "HUB", hub.URL)

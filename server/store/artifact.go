@@ -133,7 +133,7 @@ func (s *Artifacts) insert(tx *engine.Tx, a *Artifact) error {
 	if err != nil || a.URL == "" {
 		return err
 	}
-	// Another run may have left the link of the same pull request, of which a delivery has told since.
+	// Take the outcome from the link of another run to the same pull request: its delivery has come already.
 	return tx.Exec(`UPDATE artifacts SET outcome = coalesce((SELECT b.outcome FROM artifacts b JOIN runs o ON o.id = b.run_id JOIN runs r ON r.id = $1
 		WHERE b.url = $2 AND b.url <> '' AND b.type = 'PULL_REQUEST' AND b.outcome <> '' AND o.factory = r.factory ORDER BY b.id LIMIT 1), '') WHERE id = $3 AND type = 'PULL_REQUEST'`, a.RunID, a.URL, a.ID)
 }

@@ -3,7 +3,6 @@ package worker_test
 import (
 	"context"
 	"encoding/json"
-	"encoding/pem"
 	"fmt"
 	"log/slog"
 	"os"
@@ -136,25 +135,14 @@ func TestTakenUpAfterRotation(t *testing.T) {
 // stays one push, with the pack that the first worker kept (SPEC 23.3).
 func TestTakenUpWaiting(t *testing.T) {
 	root := t.TempDir()
-	bare := filepath.Join(root, "example", "app.git")
-	gittest.Git(t, root, "init", "-q", "--bare", "-b", "main", bare)
-	gittest.Git(t, bare, "config", "http.receivepack", "true")
-	work := t.TempDir()
-	gittest.Git(t, work, "init", "-q", "-b", "main")
-	gittest.Git(t, work, "commit", "-q", "--allow-empty", "-m", "one")
-	gittest.Git(t, work, "push", "-q", bare, "main")
-	forge := gittest.Serve(t, root)
+	bare, forge := gittest.Bare(t, root, "example/app.git"), gittest.Serve(t, root)
 	forge.Basic("x-access-token", "the-value")
-	ca := filepath.Join(t.TempDir(), "ca.pem")
-	if err := os.WriteFile(ca, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: forge.Certificate().Raw}), 0o600); err != nil {
-		t.Fatal(err)
-	}
 	w := newWorld(t)
 	if _, err := w.store.Secrets.Set(t.Context(), "FORGE", secret.New("the-value")); err != nil {
 		t.Fatal(err)
 	}
 	w.store.Outputs.Approve(time.Hour)
-	c := w.cluster("SSL_CERT_FILE=" + ca)
+	c := w.cluster("SSL_CERT_FILE=" + forge.CAFile)
 	script, open := w.gated("git -c user.name=a -c user.email=a@example.com commit -q --allow-empty -m two && git push -q origin HEAD:triphammer/made && echo begun", "echo done")
 	e := environment(script)
 	e.Repositories = []factory.Repository{{URL: forge.URL + "/example/app.git", Secret: "FORGE"}}

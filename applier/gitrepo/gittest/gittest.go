@@ -37,6 +37,19 @@ func Git(t testing.TB, dir string, args ...string) string {
 	return strings.TrimSpace(string(out))
 }
 
+// Bare makes a bare repository that takes pushes, with a commit "one" on main, at a path below root. It returns its folder.
+func Bare(t testing.TB, root, path string) (bare string) {
+	t.Helper()
+	bare = filepath.Join(root, path)
+	Git(t, root, "init", "-q", "--bare", "-b", "main", bare)
+	Git(t, bare, "config", "http.receivepack", "true")
+	work := t.TempDir()
+	Git(t, work, "init", "-q", "-b", "main")
+	Git(t, work, "commit", "-q", "--allow-empty", "-m", "one")
+	Git(t, work, "push", "-q", bare, "main")
+	return bare
+}
+
 // Server is git http-backend behind TLS.
 type Server struct {
 	*httptest.Server

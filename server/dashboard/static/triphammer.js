@@ -68,7 +68,7 @@ function search() {
   field.select();
   if (palette) field.dispatchEvent(new Event("ask"));
 }
-// Who was faster than htmx, which begins after this script, is answered when it has begun.
+// Ask again when htmx has begun, which is after this script: somebody may have typed before that.
 field?.addEventListener("htmx:after:init", () => {
   if (document.getElementById("palette")?.open) field.dispatchEvent(new Event("ask"));
 });

@@ -192,32 +192,21 @@ func FuzzPodReport(f *testing.F) {
 	})
 }
 
-// privateForge is a forge with a repository of one commit, at bare, and the variable by which programs trust it.
-func privateForge(t testing.TB) (forge *gittest.Server, bare, settings string) {
+// privateForge is a forge with a repository of one commit, at bare.
+func privateForge(t testing.TB) (forge *gittest.Server, bare string) {
 	t.Helper()
 	root := t.TempDir()
-	bare = filepath.Join(root, "example", "app.git")
-	gittest.Git(t, root, "init", "-q", "--bare", "-b", "main", bare)
-	gittest.Git(t, bare, "config", "http.receivepack", "true")
-	work := t.TempDir()
-	gittest.Git(t, work, "init", "-q", "-b", "main")
-	gittest.Git(t, work, "commit", "-q", "--allow-empty", "-m", "one")
-	gittest.Git(t, work, "push", "-q", bare, "main")
-	forge = gittest.Serve(t, root)
+	bare, forge = gittest.Bare(t, root, "example/app.git"), gittest.Serve(t, root)
 	forge.Basic("x-access-token", "c4nary-token")
-	ca := filepath.Join(t.TempDir(), "ca.pem")
-	if err := os.WriteFile(ca, certificate(forge.Certificate().Raw), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	return forge, bare, "SSL_CERT_FILE=" + ca
+	return forge, bare
 }
 
 // TestPrivateRepository: a private repository is cloned and pushed to by the gateway beside the
 // run; no container of the run has the credential.
 func TestPrivateRepository(t *testing.T) {
 	t.Parallel()
-	forge, bare, settings := privateForge(t)
-	s := newServer(t, settings)
+	forge, bare := privateForge(t)
+	s := newServer(t, "SSL_CERT_FILE="+forge.CAFile)
 	for _, network := range []task.Network{{}, {Off: true}} {
 		work, sink := newTask(`git log --format=%s; git -c user.name=a -c user.email=a@example.com commit -q --allow-empty -m two && git push -q origin HEAD:refs/heads/triphammer/made && echo pushed
 			env; cat "$GIT_CONFIG_SYSTEM" .git/config; ls -R /triphammer; true`), newSink()
@@ -252,8 +241,8 @@ func TestPrivateRepository(t *testing.T) {
 // the pod, and has the commit that was pushed (SPEC 23.3).
 func TestWaitingPush(t *testing.T) {
 	t.Parallel()
-	forge, bare, settings := privateForge(t)
-	s := newServer(t, settings)
+	forge, bare := privateForge(t)
+	s := newServer(t, "SSL_CERT_FILE="+forge.CAFile)
 	work, sink := newTask(`git -c user.name=a -c user.email=a@example.com commit -q --allow-empty -m two && git push origin HEAD:refs/heads/triphammer/made && git rev-parse HEAD`), newSink()
 	work.Pushes = task.Pushes{Branches: []string{"triphammer/*"}, Max: 1, MaxBytes: 1 << 20, Waits: time.Hour}
 	var pack bytes.Buffer
